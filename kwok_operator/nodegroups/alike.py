@@ -52,8 +52,9 @@ _ALLOCATABLE: Final = math.log1p(0.05)
 def likeness(resolved: Mapping[str, Any]) -> str:
     """Returns ten characters that are equal for two nodes if CA would consider their groups alike.
 
-    CA tolerates small differences of amounts. Here each amount is rounded to a step of that width,
-    so two amounts near each other but on either side of a step's boundary count as different.
+    CA tolerates small differences of amounts. Here each amount is rounded to a step as wide as the
+    tolerated difference, so two close amounts on either side of a step's boundary count as
+    different.
     """
     labels, status = resolved["metadata"]["labels"], resolved["status"]
     compared = {

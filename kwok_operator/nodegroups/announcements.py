@@ -67,8 +67,8 @@ def announce(
     plan: Plan,
     cautions: Iterable[str] = (),
 ) -> None:
-    """Emits Events about a pass that has just written the status `after`. `cautions` are warnings
-    about the group's spec."""
+    """Emits the Events about a pass that has just written the status `after` in place of `before`.
+    `cautions` are warnings about the group's spec."""
     old, new = _by_type(before.conditions), _by_type(after.conditions)
     if before.template_hash and before.template_hash != after.template_hash:
         recorder.emit(group, "Normal", "TemplateChanged", _template_changed(group.spec, after))

@@ -33,8 +33,8 @@ class NodeBudget:
         return len(self._waiting)
 
     def grant(self, name: str, nodes: int, *, wants_more: bool) -> None:
-        """Records how many nodes a group has or is going to have. `wants_more`: it waits for
-        room."""
+        """Records how many nodes a group has or is going to have, and whether it waits for room for
+        more. If it gives up nodes, waiting groups are woken."""
         before = self._granted.get(name, 0)
         self._granted[name] = nodes
         if wants_more:

@@ -183,7 +183,7 @@ class Skipped:
         return name in self._why
 
     def forget(self, name: str) -> None:
-        """Forgets the report about a group that can be read now, or is gone."""
+        """Drops the reason why a group could not be read: it can be read now, or is gone."""
         self._why.pop(name, None)
 
     def sift(self, listed: Sequence[Group | UnreadableGroup]) -> list[Group]:

@@ -223,7 +223,7 @@ class _PlannedNodes:
 
     def first_ready(self) -> int | None:
         """Returns the first of the new serials whose node kwok may make Ready at once; None if
-        there is none. A simulated cloud delays some nodes."""
+        there is none. A simulated cloud may delay them."""
         for serial in self._result.plan.create:
             if all(birth.ready for birth in self._births(serial)):
                 return serial

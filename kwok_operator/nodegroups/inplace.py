@@ -29,8 +29,8 @@ _TAINTS_LIST = constants.TEMPLATE_TAINTS_ANNOTATION
 class Patches:
     """The merge patches of a node, to be written in this order; None if there is nothing to write.
 
-    `rest` writes the hash of the template. So a node that got only the patch of its status still
-    counts as outdated.
+    `rest` has the hash of the template. It is written last, so a node that got only the patch of
+    its status still counts as outdated.
     """
 
     status: dict[str, Any] | None

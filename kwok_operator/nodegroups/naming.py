@@ -67,8 +67,8 @@ def longest_name(group: str, *, node: bool = True) -> str:
 
 
 def pattern_of_node(group: str, serial: int) -> str:
-    """Returns a wildcard pattern for the node with this serial, in any group of this name: each ?
-    stands for one character of the hash."""
+    """Returns a wildcard pattern of the name that the node with this serial has in any group of
+    this name, whatever its uid: each ? stands for one character of the hash."""
     return NodeNames(prefix=f"{group}-{'?' * _HASH_LENGTH}-").name(serial)
 
 

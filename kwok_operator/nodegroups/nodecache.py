@@ -295,8 +295,8 @@ class NodeCache:
             self._remove(item.name, version=item.resource_version)
 
     def created(self, group: str, new: NodeRecord) -> None:
-        """Enters a node that the operator has created, or found existing when it tried to. The
-        watch may already have reported the node's deletion."""
+        """Enters a node that the operator has created, or that existed already when it tried to.
+        The watch may already have reported the node's deletion."""
         known = self._nodes.get(new.name)
         if known is not None and known.uid == new.uid:
             return

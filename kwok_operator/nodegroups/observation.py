@@ -107,7 +107,7 @@ class Memory:
     resourceVersion; `group_version` is that of the group when last seen. `seen` are serials of open
     batches whose node existed; `taken` maps serials to names that foreign nodes have; serials in
     `given_up` have addresses that another node has. `next_serial` is kept in case somebody empties
-    the status: the nodes with the last serials may be gone, so no node shows them.
+    the status: names of nodes don't show it if the newest nodes are gone.
     """
 
     uid: str
@@ -199,8 +199,7 @@ class Observation:
 
 
 def observe(group: Group, memory: Memory, cache: NodeCache) -> Observation:
-    """Sorts the nodes that have the group's label; notes in `memory` which serials have become
-    nodes."""
+    """Returns a group's nodes by state; notes in `memory` which serials have become nodes."""
     names = NodeNames.of(group.name, group.uid)
     records: dict[int, NodeRecord] = {}
     ready: list[NodeRecord] = []

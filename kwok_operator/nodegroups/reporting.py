@@ -147,8 +147,8 @@ class GroupReporter:
 
 
 def _verdicts(status: KwokNodeGroupStatus) -> tuple[object, ...]:
-    """Returns the part of a status that is written at once when it changes: all but the counts, and
-    the messages that contain counts."""
+    """Returns the values in a status whose change is written at once: not counts, and no messages,
+    as these may contain counts."""
     verdicts = [(c.type, c.status, c.reason) for c in status.conditions]
     cloud = status.cloud and (status.cloud.terms, status.cloud.refused)
     return (

@@ -179,8 +179,7 @@ def compact(batches: Sequence[Batch], *, here: Set[int], gone: Set[int]) -> tupl
 
 
 def in_batches(serials: Iterable[int], *, requested_at: str) -> tuple[Batch, ...]:
-    """Packs ascending serials into batches: a single one, unless there is a long gap between
-    them."""
+    """Packs ascending serials into batches: into a single one, unless two serials are far apart."""
     parts: list[list[int]] = []
     for serial in serials:
         if not parts or serial - parts[-1][-1] > LONGEST_GAP:

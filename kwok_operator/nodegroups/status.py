@@ -46,16 +46,16 @@ class Facts:
     and still exist, `terminating` have been deleted and are held by a finalizer. `foreign` look
     like the group's nodes and are not. `out` are in an outage.
 
-    `template_error` is the sentence why the template can't be used, `template_reason` the word for
-    it; without `template_tried` the API server has not answered yet whether it can.
-    `template_origin` says what the template is copied from, `last_template` (reason, sentence) why
-    only the last known one is in use. `kwok_silent` is the sentence why no kwok controller seems to
-    run. `refusal` is the API server's answer to the last write of a node that it refused. `rollout`
-    is the update in progress.
+    `template_error` is the sentence why the template can't be used, `template_reason` the
+    condition's reason for it; while `template_tried` is false the API server has not answered yet
+    whether it can. `template_origin` says what the template is copied from, `last_template`
+    (reason, sentence) why only the last known one is in use. `kwok_silent` is the sentence why no
+    kwok controller seems to run. `refusal` is the API server's answer to the last write of a node
+    that it refused. `rollout` is the update in progress.
 
     `autoscaled` says whether cluster-autoscaler may drive the group, `hindrance` (reason, sentence)
-    why it can't; `known_from_one` says that it learns everything about the group's nodes only from
-    an existing one. `conditions` and `fields` come from the steps of the pass
+    why it can't; `known_from_one` says that cluster-autoscaler learns everything about the group's
+    nodes only from an existing one. `conditions` and `fields` come from the steps of the pass
     (nodegroups/steps.py).
     """
 

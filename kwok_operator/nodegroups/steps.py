@@ -106,7 +106,7 @@ class StepPass:
         return None
 
     async def before_nodes(self) -> None:
-        """Waits until nodes may be created, or the taint of new nodes removed."""
+        """Called before nodes are created or lose the taint of new nodes; returns once they may."""
 
     def birth(self, serial: int, capacity: Mapping[str, str]) -> FirstWrite | None:
         """Returns how to change the request that creates the node; None to leave it unchanged.

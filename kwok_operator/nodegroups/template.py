@@ -74,7 +74,7 @@ _FILLED_IN_BY_KWOK = ("containerRuntimeVersion", "kernelVersion", "kubeProxyVers
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """A Node that a template copies. `field` names, in messages, where the Node is written."""
+    """A Node that a template copies. `field` is the place where it is written, for messages."""
 
     field: str
     node: Mapping[str, Any]
@@ -336,7 +336,8 @@ def render(
 
 
 def group_label(group: str, machines: str) -> str:
-    """Returns the value of the group label on a group's nodes; `machines` as in `render`."""
+    """Returns the value of the group label on a group's nodes: the group's name, or
+    EMULATED_NODE_GROUP if the nodes have Machines; `machines` as in `render`."""
     return constants.EMULATED_NODE_GROUP if _machine_annotations(machines, "") else group
 
 
@@ -349,8 +350,8 @@ def _set_network(node: Node, network: NodeNetwork, marker: str) -> None:
 
 
 def _machine_annotations(machines: str, marker: str) -> dict[str, str]:
-    """Returns the annotations by which cluster-autoscaler finds a Node's Machine, which has the
-    same name."""
+    """Returns the annotations by which cluster-autoscaler finds a Node's Machine; {} if it has
+    none. Node and Machine have the same name, which is inserted later between two `marker`s."""
     api_group, slash, namespace = machines.partition("/")
     if not (is_api_group(api_group) and slash and is_object_name(namespace)):
         return {}
