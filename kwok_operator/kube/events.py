@@ -93,7 +93,8 @@ class _Record:
 
 @dataclass(slots=True)
 class _Story:
-    """The Events about one object in the last hour, by the name of the Event."""
+    """The Events about one object in the last hour, by the name of the Event, and the object's
+    budget of writes."""
 
     refilled: float
     dated: datetime = _NEVER
@@ -150,7 +151,8 @@ class Recorder:
     ) -> None:
         """Emits an Event about a group, a profile or a ConfigMap, and logs it.
 
-        `log` marks the log line as the begin or the end of a trouble (observability/logs.py).
+        `log` is added to the log line, to mark the begin or the end of a trouble
+        (observability/logs.py).
         """
         level, reference = logging.WARNING if kind == "Warning" else logging.INFO, subject.reference
         what = "group" if reference["kind"] == KIND else reference["kind"].lower()

@@ -43,8 +43,8 @@ async def run_plugin(
     environ: Mapping[str, str],
     terminal: bool | None = None,
 ) -> ExecCredential:
-    """Runs the plugin that a kubeconfig's `exec` describes; `cluster` is the data for the
-    plugin."""
+    """Runs the plugin that the `exec` section of a kubeconfig describes. `cluster` is what the
+    plugin gets if that section has provideClusterInfo."""
     command, version = str(spec.get("command") or ""), str(spec.get("apiVersion") or "")
     if not command or not version:
         raise ConnectionConfigError("the exec plugin needs a command and an apiVersion")

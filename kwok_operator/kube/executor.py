@@ -420,7 +420,8 @@ class Executor:
         return None
 
     def _retry(self, now: float, most: int) -> _Job | None:
-        """Returns the job whose retry is overdue for the longest time."""
+        """Returns the job whose retry has been due for the longest time and may begin now; None if
+        there is none."""
         due = [plan for plan in self._retrying if plan.retries[0][0] <= now]
         for plan in sorted(due, key=lambda plan: plan.retries[0]):
             if not plan.over and not self._may_begin(plan, now, most):

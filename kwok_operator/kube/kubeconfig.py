@@ -43,7 +43,7 @@ class Kubeconfig:
 
 
 def read_kubeconfig(path: Path) -> Kubeconfig:
-    """Reads one file, which may be empty."""
+    """Reads one file, which may be empty, and makes the paths in it absolute."""
     try:
         text = read_bytes(path, given=True).decode()
     except (OSError, UnicodeDecodeError) as error:
