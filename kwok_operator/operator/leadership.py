@@ -269,7 +269,7 @@ class Elector:
         return Lease.of(decode_dict(await self._client.request(method, path, body=body)))
 
     def _pause(self) -> float:
-        """Returns the seconds until the next try to take the Lease."""
+        """Returns the seconds until the Lease is next read, and taken if it may be."""
         if self._trouble:
             return self._terms.retry_period
         wait = self._candidate.wait(self._clock())
