@@ -29,8 +29,8 @@ class HealthServer:
         ready: Probe,
         remarks: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """Takes the probes. `remarks` returns lines that /readyz adds to its answer without
-        changing its status."""
+        """Takes the probes, which return what is wrong, or None. `remarks` returns lines that
+        /readyz adds to its answer without changing its status."""
         self._registry = registry
         app = web.Application()
         app.router.add_get("/healthz", self._answer(healthy))

@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one JSON object: time, level, logger, message; trouble, over, traceback
-    if any.
-    """
+    """Formats a record as one JSON object: time, level, logger, message, and those of trouble, over
+    and traceback that it has."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

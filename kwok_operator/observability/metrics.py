@@ -246,7 +246,7 @@ class Metrics(ProcessMetrics):
 
     @contextmanager
     def reconciling(self, clock: Callable[[], float]) -> Iterator[None]:
-        """Counts one pass over a group and its duration, and whether it failed."""
+        """Counts the pass over a group that the block makes: its duration, whether it failed."""
         started = clock()
         try:
             yield
