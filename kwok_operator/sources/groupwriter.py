@@ -1,8 +1,8 @@
 """Writes derived groups by server-side apply, never forced.
 
 Fields that somebody else owns are left out of the write. The first target size is written once,
-under a field manager of its own, so that whoever scales the group later has no conflict with the
-operator.
+under a field manager of its own, so that others who scale the group later have no conflict with
+the operator.
 """
 
 import copy

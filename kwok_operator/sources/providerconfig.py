@@ -347,7 +347,8 @@ class _Reader:
     def _place(
         self, section: Mapping[str, Any], at: str, name_key: str, kind: str
     ) -> tuple[str | None, str | None]:
-        """Reads a reference to an object: returns its name, and a key of its data."""
+        """Returns the name of the object to which a section refers, and a key of its data; None for
+        either that is missing."""
         name, key = self._text(section, name_key, at=at), self._text(section, "key", at=at)
         if name is not None and not is_object_name(name):
             self._invalid(f"{at}{name_key}", name, f"is not the name of a {kind}")
