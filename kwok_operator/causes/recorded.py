@@ -10,7 +10,6 @@ of a deleted pod is made some seconds later.
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -38,8 +37,6 @@ from kwok_operator.rehearsal.judge.recording import (
 _EVENTS_WITHIN: Final = 5.0
 """For how many seconds Events about a deleted pod may still be recorded."""
 _MOST_GONE: Final = 10_000
-_CUT_AT: Final = 300
-"""In recordings of earlier versions, the scheduler's message ends after this many characters."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _INCREASE: Final = "NodeGroupIncreaseSize"
 _HELD: Final = frozenset({"ScaleDownFailed", "DisruptionBlocked", "Unconsolidatable"})
@@ -252,12 +249,7 @@ def _unschedulable(pod: SeenPod, message: str, t: float) -> None:
     more than its numbers of nodes.
     """
     before, pod.message = pod.message, message
-    if before == message:
-        return
-    last = pod.texts.kept[-1] if pod.texts.kept else None
-    if last and len(before) == _CUT_AT and last.text == before and message.startswith(before):
-        pod.texts.kept[-1] = replace(last, text=message)
-    elif _reasons(before) != _reasons(message):
+    if before != message and _reasons(before) != _reasons(message):
         pod.texts.add(t, StepKind.UNSCHEDULABLE, message)
 
 

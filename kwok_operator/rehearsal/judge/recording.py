@@ -13,7 +13,7 @@ mistake is an error. A recording that was cut off is read up to that point.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
 from operator import not_, or_
@@ -36,7 +36,6 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 
-from kwok_operator.cloud.summary import COUNTED
 from kwok_operator.errors import RecordingError
 from kwok_operator.formats.jsonlines import numbered_lines, unzipped
 from kwok_operator.formats.podparts import MAX_AMOUNT
@@ -71,15 +70,6 @@ def _argument(value: Any) -> str:
     if isinstance(value, str | int | float) or value is None:
         return "" if value is None else str(value)
     return json.dumps(value, separators=(",", ":"))
-
-
-def _states(counts: Any) -> Any:
-    """Converts the keys of counts in recordings of earlier versions, which used the keys in a
-    group's status.
-    """
-    if isinstance(counts, Mapping):
-        return {str(COUNTED.get(key, key)): count for key, count in counts.items()}
-    return counts
 
 
 Seconds = Annotated[
@@ -127,7 +117,7 @@ class RecordingHeader:
     recording are by our clock.
     """
     topology: Annotated[RecordedTopology | None, Field(exclude_if=_is_none)] = None
-    """None if nodes have no racks, or the recording is of an earlier version."""
+    """None if nodes have no racks."""
 
     @field_serializer("expect")
     def _as_written(self, expect: tuple[Expectation, ...]) -> list[dict[str, Any]]:
@@ -170,9 +160,7 @@ class PodState:
     priority: Count = 0
     restarts: Count = 0
     why: Text = ""
-    """The last message of the scheduler while the pod has no node. Earlier versions recorded only
-    its first 300 characters.
-    """
+    """The last message of the scheduler while the pod has no node."""
     reason: Text = ""
     disrupted: Text = ""
     """The reason of the pod's condition DisruptionTarget, if that is True."""
@@ -197,9 +185,7 @@ class GroupState:
     target: Count = 0
     replicas: Count = 0
     ready: Count = 0
-    states: Annotated[dict[str, Count], BeforeValidator(_states), Field(exclude_if=not_)] = Field(
-        default_factory=dict
-    )
+    states: Annotated[dict[str, Count], Field(exclude_if=not_)] = Field(default_factory=dict)
     """The number of simulated instances in each state, such as NotReady."""
     price: Price = None
     currency: Text = ""
@@ -228,7 +214,7 @@ class JobState:
     """`Complete`, `Failed`, or empty."""
     rehearsed: Text = ""
     parallelism: Annotated[Count, Field(exclude_if=not_)] = 0
-    """How many of the Job's pods run at once; 0 in recordings of earlier versions."""
+    """How many of the Job's pods run at once."""
 
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
