@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.importing.notes import Note, Reason, Ref
@@ -67,70 +67,54 @@ the shape.
 """
 
 
+class OwnedPod(NamedTuple):
+    """A pod with an owner, as it was read and cleaned."""
+
+    ref: Ref
+    manifest: Manifest
+    notes: list[Note]
+    locations: PodLocations
+
+
 class Gathered:
     def __init__(self) -> None:
         self._pods: dict[_Key, _Alike] = {}
 
-    def add_owned(
-        self,
-        ref: Ref,
-        manifest: Manifest,
-        notes: list[Note],
-        locations: PodLocations,
-        *,
-        owner: tuple[str, str],
-    ) -> None:
-        new = Ref("ReplicaSet", ref.namespace, owner[1])
-        self._add(new, manifest, notes, locations, owner=owner)
+    def add_owned(self, pod: OwnedPod, *, owner: tuple[str, str]) -> None:
+        self._add(pod, "ReplicaSet", owner=owner)
 
-    def add_static(
-        self, ref: Ref, manifest: Manifest, notes: list[Note], locations: PodLocations, *, node: str
-    ) -> None:
-        name = ref.name.removesuffix(f"-{node}")
-        new = Ref("DaemonSet", ref.namespace, name)
-        self._add(new, manifest, notes, locations, owner=("Node", name), nodes={node})
+    def add_static(self, pod: OwnedPod, *, node: str) -> None:
+        name = pod.ref.name.removesuffix(f"-{node}")
+        self._add(pod, "DaemonSet", owner=("Node", name), nodes={node})
 
-    def add_daemon(
-        self,
-        ref: Ref,
-        manifest: Manifest,
-        notes: list[Note],
-        locations: PodLocations,
-        *,
-        of: str,
-        node: str,
-    ) -> None:
-        """Adds a pod of the DaemonSet `of`, which could not be read. If `locations` is empty, the
-        pod doesn't exist yet: each new node like `node` would get one. Pods of all shapes count as
-        one DaemonSet, as an update may be under way.
+    def add_daemon(self, pod: OwnedPod, *, of: str, node: str) -> None:
+        """Adds a pod of the DaemonSet `of`, which could not be read. If the pod's locations are
+        empty, it doesn't exist yet: each new node like `node` would get one. Pods of all shapes
+        count as one DaemonSet, as an update may be under way.
         """
-        affinity = manifest["spec"].get("affinity", {})
+        spec = pod.manifest["spec"]
+        affinity = spec.get("affinity", {})
         # The controller has replaced the DaemonSet's node requirements by this node.
         affinity.get("nodeAffinity", {}).pop(REQUIRED, None)
         if not any(affinity.values()):
-            manifest["spec"].pop("affinity", None)
-        new, owner = Ref("DaemonSet", ref.namespace, of), ("DaemonSet", of)
-        self._add(new, manifest, notes, locations, owner=owner, nodes={node}, shape=_ANY_SHAPE)
+            spec.pop("affinity", None)
+        self._add(pod, "DaemonSet", owner=("DaemonSet", of), nodes={node}, shape=_ANY_SHAPE)
 
-    def add_numbered(
-        self, ref: Ref, manifest: Manifest, notes: list[Note], locations: PodLocations, *, of: str
-    ) -> None:
+    def add_numbered(self, pod: OwnedPod, *, of: str) -> None:
         """Adds a pod of the StatefulSet `of`, which could not be read."""
-        new, owner = Ref("StatefulSet", ref.namespace, of), ("StatefulSet", of)
-        self._add(new, manifest, notes, locations, owner=owner, shape=_ANY_SHAPE)
+        self._add(pod, "StatefulSet", owner=("StatefulSet", of), shape=_ANY_SHAPE)
 
     def _add(
         self,
-        ref: Ref,
-        manifest: Manifest,
-        notes: list[Note],
-        locations: PodLocations,
+        pod: OwnedPod,
+        kind: str,
         *,
         owner: tuple[str, str],
         nodes: Collection[str] = (),
         shape: bytes | None = None,
     ) -> None:
-        spec, metadata = manifest["spec"], manifest["metadata"]
+        ref = Ref(kind, pod.ref.namespace, owner[1])
+        spec, metadata = pod.manifest["spec"], pod.manifest["metadata"]
         for name in ("restartPolicy", "activeDeadlineSeconds"):
             spec.pop(name, None)  # controllers of pods that never end refuse it
         labels = metadata.get("labels", {})
@@ -138,10 +122,10 @@ class Gathered:
             spec=spec,
             labels={key: labels[key] for key in labels if key not in LABELS_OF_ONE_POD},
             annotations=metadata.get("annotations", {}),
-            notes=[replace(note, ref=ref) for note in notes],
-            locations=locations,
+            notes=[replace(note, ref=ref) for note in pod.notes],
+            locations=pod.locations,
             nodes=set(nodes),
-            count=locations.count,
+            count=pod.locations.count,
         )
         shape = _hash(spec) if shape is None else shape
         _merge(self._pods, (ref.kind, ref.namespace, *owner, shape), one)

@@ -29,7 +29,7 @@ from kwok_operator.importing.pods.binding import (
     templates_of_claims,
 )
 from kwok_operator.importing.pods.fields import REQUIRED
-from kwok_operator.importing.pods.gathered import Gathered
+from kwok_operator.importing.pods.gathered import Gathered, OwnedPod
 from kwok_operator.importing.pods.objects import (
     Manifest,
     clean_object,
@@ -277,16 +277,15 @@ class Workloads:
         locations.add(body, of_set=of_set)
         for name in claims_of(spec):
             notes += _bind(manifest["spec"], self._volumes.of_claim(ref.namespace, name), ref)
+        pod = OwnedPod(ref, manifest, notes, locations)
         if owner.kind == "Node":
-            self._gathered.add_static(ref, manifest, notes, locations, node=node or owner.name)
+            self._gathered.add_static(pod, node=node or owner.name)
         elif owner.is_known and owner.kind == "DaemonSet":
-            node = node or _node_wanted(spec)
-            self._gathered.add_daemon(ref, manifest, notes, locations, of=owner.name, node=node)
+            self._gathered.add_daemon(pod, of=owner.name, node=node or _node_wanted(spec))
         elif locations.ordinals:
-            self._gathered.add_numbered(ref, manifest, notes, locations, of=of_set)
+            self._gathered.add_numbered(pod, of=of_set)
         else:
-            known_as = (owner.kind, owner.name)
-            self._gathered.add_owned(ref, manifest, notes, locations, owner=known_as)
+            self._gathered.add_owned(pod, owner=(owner.kind, owner.name))
 
     def add_expected(self, body: Mapping[str, Any], node: str) -> None:
         """Adds a pod of a DaemonSet that could not be read, which an autoscaler expects on each new
@@ -303,9 +302,8 @@ class Workloads:
             return
         manifest, notes = clean_object("Pod", body, keep_images=self._keep_images)
         if manifest is not None:
-            self._gathered.add_daemon(
-                ref, manifest, notes, PodLocations(), of=owner.name, node=node
-            )
+            pod = OwnedPod(ref, manifest, notes, PodLocations())
+            self._gathered.add_daemon(pod, of=owner.name, node=node)
 
     def _place(self, ref: Ref, workload: _Workload, places: Places) -> list[Note]:
         """Gives a workload's pods the requests that they got on admission, and binds them to the
