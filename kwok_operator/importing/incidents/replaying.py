@@ -220,8 +220,7 @@ def _scale_ups(decision: Decision, copy: ReplayCopy) -> Iterator[Expected]:
                     event["about"] = [f"Pod/{each}" for each in about]
                 yield {
                     "name": f"scale-up of {_in_copy(up, copy)}{chance}, as then",
-                    "event": event
-                    | ({"about": [f"Pod/{each}" for each in about]} if about else {}),
+                    "event": event,
                     "atLeast": 1,
                 }
             groups_in_copy = copy.groups.get(up.group, ())
