@@ -10,8 +10,6 @@ and each object is passed on at once, so memory doesn't grow with the cluster's 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
-
 from kwok_operator.errors import (
     ForbiddenError,
     GoneError,
@@ -20,7 +18,7 @@ from kwok_operator.errors import (
     UnauthorizedError,
 )
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.decode import OBJECTS, Decoder
+from kwok_operator.kube.decode import OBJECTS, Decoder, only
 
 Body = dict[str, Any]
 
@@ -30,110 +28,42 @@ _TIMEOUT: Final = 60.0
 _RETRIES: Final = 3
 
 
-class _Metadata(TypedDict, total=False):
-    name: Any
-    generateName: Any
-    namespace: Any
-    uid: Any
-    creationTimestamp: Any
-    deletionTimestamp: Any
-    labels: Any
-    annotations: Any
-    ownerReferences: Any
-
-
-class _Container(TypedDict, total=False):
-    name: Any
-    resources: Any
-    ports: Any
-    restartPolicy: Any
-
-
-class _PodSpec(TypedDict, total=False):
-    nodeName: Any
-    schedulerName: Any
-    schedulingGates: Any
-    priority: Any
-    overhead: Any
-    resources: Any
-    nodeSelector: Any
-    tolerations: Any
-    affinity: Any
-    topologySpreadConstraints: Any
-    resourceClaims: Any
-    volumes: Any
-    containers: list[_Container] | None
-    initContainers: list[_Container] | None
-
-
-class _PodStatus(TypedDict, total=False):
-    phase: Any
-    reason: Any
-    conditions: Any
-    nominatedNodeName: Any
-    containerStatuses: Any
-    initContainerStatuses: Any
-
-
-class _PodObject(TypedDict, total=False):
-    metadata: _Metadata
-    spec: _PodSpec
-    status: _PodStatus
-
-
-class _NamedObject(TypedDict, total=False):
-    metadata: _Metadata
-
-
-class _PlacedSpec(TypedDict, total=False):
-    nodeName: Any
-    overhead: Any
-    resources: Any
-    affinity: Any
-    containers: list[_Container] | None
-    initContainers: list[_Container] | None
-
-
-class _PlacedObject(TypedDict, total=False):
-    metadata: _Metadata
-    spec: _PlacedSpec
-
-
-class _NodeSpec(TypedDict, total=False):
-    taints: Any
-    unschedulable: Any
-
-
-class _NodeStatus(TypedDict, total=False):
-    allocatable: Any
-    conditions: Any
-
-
-class _NodeObject(TypedDict, total=False):
-    metadata: _Metadata
-    spec: _NodeSpec
-    status: _NodeStatus
-
-
-class _ConfigData(TypedDict, total=False):
-    status: Any
-
-
-class _ConfigObject(TypedDict, total=False):
-    metadata: _Metadata
-    data: _ConfigData | None
-
-
 def _as_it_is(raw: Body) -> Body:
     return raw
 
 
-POD: Final[Decoder[Body]] = Decoder(_PodObject, _as_it_is)
-PLACED: Final[Decoder[Body]] = Decoder(_PlacedObject, _as_it_is)
+def _list_of(part: Any) -> Any:
+    return list[part] | None
+
+
+def _decoder(**parts: Any) -> Decoder[Body]:
+    return Decoder(only("", metadata=_METADATA, **parts), _as_it_is)
+
+
+_METADATA: Final = only(
+    "name generateName namespace uid creationTimestamp deletionTimestamp labels annotations"
+    " ownerReferences"
+)
+_CONTAINERS: Final = _list_of(only("name resources ports restartPolicy"))
+_POD_SPEC: Final = only(
+    "nodeName schedulerName schedulingGates priority overhead resources nodeSelector tolerations"
+    " affinity topologySpreadConstraints resourceClaims volumes",
+    containers=_CONTAINERS,
+    initContainers=_CONTAINERS,
+)
+_POD_STATUS: Final = only(
+    "phase reason conditions nominatedNodeName containerStatuses initContainerStatuses"
+)
+_PLACED_SPEC: Final = only(
+    "nodeName overhead resources affinity", containers=_CONTAINERS, initContainers=_CONTAINERS
+)
+
+POD: Final = _decoder(spec=_POD_SPEC, status=_POD_STATUS)
+PLACED: Final = _decoder(spec=_PLACED_SPEC)
 """Decodes of a pod only the fields that say what it uses of its node."""
-NAMED: Final[Decoder[Body]] = Decoder(_NamedObject, _as_it_is)
-NODE: Final[Decoder[Body]] = Decoder(_NodeObject, _as_it_is)
-STATUS_MAP: Final[Decoder[Body]] = Decoder(_ConfigObject, _as_it_is)
+NAMED: Final = _decoder()
+NODE: Final = _decoder(spec=only("taints unschedulable"), status=only("allocatable conditions"))
+STATUS_MAP: Final = _decoder(data=only("status") | None)
 """Decodes of a ConfigMap only the entry with cluster-autoscaler's status."""
 
 

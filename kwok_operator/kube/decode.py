@@ -248,6 +248,14 @@ def _adapters(
     return TypeAdapter(raw), TypeAdapter(_List[raw]), TypeAdapter(_Event[raw])
 
 
+def only(names: str, **parts: Any) -> Any:
+    """Returns a type for `Decoder` with these fields, whatever their values are. `parts` are fields
+    with a type of their own, such as another one of `only`. All other fields are skipped.
+    """
+    make: Any = TypedDict  # type checkers read fields only from a literal
+    return make("Fields", {**dict.fromkeys(names.split(), Any), **parts}, total=False)
+
+
 class Decoder(Generic[T]):
     """Decodes objects of one kind, alone, in lists and in watches."""
 

@@ -17,12 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
-
 from kwok_operator.constants import GROUPS_PATH, NODE_CLAIMS_PATH, NODE_POOLS_PATH, NODES_PATH
 from kwok_operator.formats.untyped import as_map
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.decode import Decoder
+from kwok_operator.kube.decode import Decoder, only
 from kwok_operator.kube.gathering import GATHER
 from kwok_operator.kube.reflector import Reflector
 from kwok_operator.rehearsal import outputs
@@ -229,38 +227,18 @@ class RunCourse:
         return packed
 
 
-class _Metadata(TypedDict, total=False):
-    name: Any
-    generateName: Any
-    namespace: Any
-    uid: Any
-    resourceVersion: Any
-    creationTimestamp: Any
-    deletionTimestamp: Any
-    labels: Any
-    annotations: Any
-    ownerReferences: Any
-
-
-class _Object(TypedDict, total=False):
-    """The fields that a recording reads of any kind. All others are skipped: managedFields are half
-    of a Node's bytes.
-    """
-
-    metadata: _Metadata
-    spec: Any
-    status: Any
-    type: Any
-    reason: Any
-    message: Any
-    count: Any
-    series: Any
-    source: Any
-    reportingComponent: Any
-    involvedObject: Any
-
-
-DECODER: Final[Decoder[Body]] = Decoder(_Object, lambda raw: raw)
+_METADATA: Final = only(
+    "name generateName namespace uid resourceVersion creationTimestamp deletionTimestamp labels"
+    " annotations ownerReferences"
+)
+# All other fields are skipped: managedFields are half of a Node's bytes.
+DECODER: Final[Decoder[Body]] = Decoder(
+    only(
+        "spec status type reason message count series source reportingComponent involvedObject",
+        metadata=_METADATA,
+    ),
+    lambda raw: raw,
+)
 
 
 class _Kind(Generic[S]):
