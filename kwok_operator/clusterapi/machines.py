@@ -161,11 +161,8 @@ def status_patch(shown: Shown, *, node_uid: str, now: str) -> dict[str, Any]:
 
 def machine_labels(scalable: Scalable, keys: Keys, *, machine_set: str) -> dict[str, str]:
     """Returns a Machine's labels: the template's, and those that cluster-autoscaler needs."""
-    labels = dict(scalable.template_labels) | match_labels(scalable, keys)
-    labels[keys.cluster_name] = scalable.cluster_name
-    labels[names.SET_NAME] = machine_set
-    if scalable.kind is Kind.MACHINE_DEPLOYMENT:
-        labels[names.DEPLOYMENT_NAME] = scalable.name
+    labels = {**scalable.template_labels, **match_labels(scalable, keys)}
+    labels |= default_selector(scalable, keys) | {names.SET_NAME: machine_set}
     # The operator finds a Machine by this label, so the template must not set it.
     labels.pop(constants.NODE_GROUP_LABEL, None)
     return labels
