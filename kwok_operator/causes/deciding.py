@@ -25,7 +25,7 @@ from kwok_operator.errors import one_line
 from kwok_operator.formats.autoscalertexts import GroupRefusal
 from kwok_operator.formats.podparts import amount_in_words
 from kwok_operator.formats.schedulertexts import NODE_AFFINITY, parse_scheduler_text
-from kwok_operator.formats.words import few_names
+from kwok_operator.formats.words import counted, few_names
 
 _MOST_SAID: Final = 300
 _MOST_HINDERED: Final = 3
@@ -429,7 +429,7 @@ def _under_way(cluster: SeenCluster) -> str:
         for name, group in cluster.groups.items()
     }
     return ", ".join(
-        f"{count:,} node{'' if count == 1 else 's'} of {name or 'no group'} under way"
+        f"{counted(count, 'node')} of {name or 'no group'} under way"
         for name, count in counts.items()
         if count
     )

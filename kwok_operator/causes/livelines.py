@@ -15,6 +15,7 @@ from kwok_operator.causes.model import Cause, CauseKind, Chain
 from kwok_operator.formats.autoscalertexts import AutoscalerStatus, GroupStatus
 from kwok_operator.formats.podparts import amount_in_words, dicts
 from kwok_operator.formats.untyped import as_texts, text_at, value_at
+from kwok_operator.formats.words import counted
 from kwok_operator.nodegroups.api.status import ConditionType
 
 _MOST: Final = 20
@@ -54,7 +55,7 @@ def fit_lines(result: Fit, requests: Mapping[str, float]) -> Iterator[str]:
     taken = f"{result.takes:,} would take the pod now"
     if result.takes:
         taken += f", such as {result.example}"
-    yield f"{_count(result.nodes, 'node')}: {taken}"
+    yield f"{counted(result.nodes, 'node')}: {taken}"
     for each in result.kept_off[:_MOST]:
         detail = _detail(each, requests)
         yield f"  {each.nodes:,} {each.reason}{f': {detail}' if detail else ''} ({each.example})"
@@ -81,7 +82,7 @@ def autoscaler_lines(status: AutoscalerStatus, *, where: str) -> Iterator[str]:
     for each in listed[:_MOST]:
         yield f"  {_group(each)}"
     if others := len(status.groups) - len(listed[:_MOST]):
-        yield f"  {_count(others, 'group')} with nothing to report"
+        yield f"  {counted(others, 'group')} with nothing to report"
 
 
 def _matters(each: GroupStatus) -> bool:
@@ -155,7 +156,3 @@ def _in_words(condition: Body) -> str:
     )
     says = ": ".join(filter(None, (reason, message)))
     return f"{kind}={status}{f' ({says})' if says else ''}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from kwok_operator.formats.autoscalertexts import GroupRefusal
+from kwok_operator.formats.words import counted
 
 
 class StepKind(StrEnum):
@@ -232,12 +233,9 @@ def known_reasons(text: str) -> frozenset[str]:
 def refusals_in_words(refusals: Sequence[GroupRefusal]) -> str:
     """Lists groups with their reasons: `2 groups: max node group size reached; a, b: ...`."""
     return "; ".join(
-        f"{', '.join(each.names) or _groups(each.groups)}: {each.reason}" for each in refusals
+        f"{', '.join(each.names) or counted(each.groups, 'group')}: {each.reason}"
+        for each in refusals
     )
-
-
-def _groups(number: int) -> str:
-    return f"{number:,} group{'' if number == 1 else 's'}"
 
 
 def no_autoscaler(scheduler: str, too_large: str = "") -> Cause:

@@ -16,6 +16,7 @@ from typing import Final
 from kwok_operator.causes.deciding import longest_phase
 from kwok_operator.causes.model import WAITS, CauseKind, Chain, ChainStep, StepKind
 from kwok_operator.errors import TERMINAL_LINE, one_line
+from kwok_operator.formats.words import counted
 
 MOST_WORKLOADS: Final = 50
 _MOST_KEPT: Final = 20_000
@@ -119,7 +120,7 @@ class Answers:
         for workload in ordered[:MOST_WORKLOADS]:
             by_cause = self._workloads[workload]
             count = sum(len(alike.waits) for alike in by_cause.values())
-            yield _line(f"{workload}: {count:,} pod{'' if count == 1 else 's'}")
+            yield _line(f"{workload}: {counted(count, 'pod')}")
             for key in sorted(by_cause, key=lambda key: (_URGENCY.index(key[0]), key[1])):
                 what, remedy = _answer(key, by_cause[key], of=count)
                 yield _line(what, indent="  ")

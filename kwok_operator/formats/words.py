@@ -26,6 +26,11 @@ def names_in_words(names: Sequence[str], *, most: int = MANY) -> str:
     return f"{first} and {more} more" if more > 0 else first
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number of things: `1 pod`, `2,000 pods`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def shown(value: object) -> str:
     """Quotes users' input for a sentence about it."""
     return one_line(repr(value), limit=_CHARACTERS)

@@ -18,7 +18,7 @@ from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.importing.autoscalers import read_bounds
 from kwok_operator.importing.cluster import ClusterClient, Sleep, Unreadable, open_cluster
 from kwok_operator.importing.incidents.deciding import read_decision
-from kwok_operator.importing.incidents.dump import read_dump
+from kwok_operator.importing.incidents.dump import count_line, read_dump
 from kwok_operator.importing.incidents.placement import ImportedPlacement, as_json, placement_of
 from kwok_operator.importing.incidents.replaycopy import copy_of
 from kwok_operator.importing.incidents.replaying import ReplayCopy, replay_of
@@ -132,7 +132,7 @@ async def _kind(
             async for page in cluster.pages(path):
                 count = before if page.first else count
                 count += sum(reading.take(kind, item) for item in page)
-                reporter.update(_counted(kind, count))
+                reporter.update(count_line(kind, count))
         except Unreadable as error:
             served = error.status != 404
             needed = served and (kind != HPA or reading.settings.hpas)
@@ -142,11 +142,7 @@ async def _kind(
                 reporter.say(one_line(f"{kind}: {error.reason}"))
         else:
             reading.anything = True
-    reporter.say(_counted(kind, count))
-
-
-def _counted(kind: str, count: int) -> str:
-    return f"  {count:>9,}  {kind}"
+    reporter.say(count_line(kind, count))
 
 
 def _made(

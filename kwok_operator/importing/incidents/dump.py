@@ -139,7 +139,7 @@ class _Dump:
                 if count % _AT_ONCE == 0:
                     await asyncio.sleep(0)
             if count:
-                self._reporter.say(_counted(kind, count))
+                self._reporter.say(count_line(kind, count))
         for group in self._facts.groups.values():
             for pod in filter(partial(reading.wants, "Pod"), group.pods):
                 reading.workloads.add_expected(pod, text_at(group.node, "metadata", "name"))
@@ -199,7 +199,7 @@ class _Dump:
                         self._unread(name, problem, needed=given)
                 self._count += 1
                 if self._count % _AT_ONCE == 0:
-                    self._reporter.update(_counted("objects", self._count))
+                    self._reporter.update(count_line("objects", self._count))
                     await asyncio.sleep(0)
         except (DumpError, PieceError) as error:
             self._unread(name, str(error), needed=True)
@@ -375,5 +375,6 @@ def _group_and_version(api_version: str) -> tuple[str, str]:
     return group, version
 
 
-def _counted(what: str, count: int) -> str:
+def count_line(what: str, count: int) -> str:
+    """Returns a line of the progress: how many objects of a kind were read."""
     return f"  {count:>9,}  {what}"

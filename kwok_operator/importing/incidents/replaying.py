@@ -15,7 +15,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from kwok_operator.formats.autoscalertexts import NOT_TRIGGERED, TRIGGERED, ScaleUp
-from kwok_operator.formats.words import few_names
+from kwok_operator.formats.words import counted, few_names
 from kwok_operator.importing.incidents.decision import (
     BACKOFF,
     FULL,
@@ -430,10 +430,6 @@ def _in_copy(up: ScaleUp, copy: ReplayCopy) -> str:
     return f"{names} from {up.before} to {up.after}" if up.before >= 0 else f"{names} to {up.after}"
 
 
-def _count(things: Collection[str], what: str) -> str:
-    return f"{len(things):,} {what}{'' if len(things) == 1 else 's'}"
-
-
 def _said(decision: Decision, copy: ReplayCopy) -> str:
     if not decision.known:
         return "what cluster-autoscaler decided isn't known"
@@ -447,11 +443,11 @@ def _said(decision: Decision, copy: ReplayCopy) -> str:
     refused = Counter(copy.text(r.reason) for rs in decision.refusals.values() for r in rs)
     if refused:
         why = ", ".join(text for text, _ in refused.most_common(3) if text)
-        parts.append(f"added no node for {_count(decision.refusals, 'pod')} ({why})")
+        parts.append(f"added no node for {counted(len(decision.refusals), 'pod')} ({why})")
     if decision.removed:
-        parts.append(f"removed {_count(decision.removed, 'node')}")
+        parts.append(f"removed {counted(len(decision.removed), 'node')}")
     elif decision.kept and not parts:
-        kept = (f"{_count(nodes, 'node')} ({why})" for why, nodes in _kept(decision).items())
+        kept = (f"{counted(len(nodes), 'node')} ({why})" for why, nodes in _kept(decision).items())
         parts.append(f"kept {', '.join(kept)}")
     if decision.failures:
         parts.append("was refused nodes by the cloud")
@@ -480,5 +476,5 @@ def _differs(decision: Decision, copy: ReplayCopy) -> Iterator[str]:
         named = few_names(unknown) if all(unknown) else f"{len(unknown):,} groups"
         yield f"the copy lacks {named}, or their bounds: nothing shows nodes or bounds of them"
     if decision.errors:  # their texts may contain account names
-        yield f"it met {_count(decision.errors, 'error')}, which the copy doesn't repeat"
+        yield f"it met {counted(len(decision.errors), 'error')}, which the copy doesn't repeat"
     yield "times are shorter than then: a node is unneeded after 10 s, a loop begins every 2 s"

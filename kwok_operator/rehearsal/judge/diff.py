@@ -11,11 +11,12 @@ have the same requests for nodes.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from kwok_operator.errors import one_line
+from kwok_operator.formats.words import counted
 from kwok_operator.rehearsal.judge.claimledger import ends
 from kwok_operator.rehearsal.judge.recording import (
     CallLine,
@@ -162,7 +163,7 @@ def _request(traits: RecordingTraits, group: str, t: float, request: str) -> Non
 
 def compared(a: RecordingTraits, b: RecordingTraits) -> list[DiffPart]:
     """Returns the differences between two recordings, part by part."""
-    requests = _requests(a, b)
+    requests, groups = _requests(a, b), len(a.requests | b.requests)
     unlike = {group for group, _ in requests}
     return [
         DiffPart(
@@ -171,7 +172,7 @@ def compared(a: RecordingTraits, b: RecordingTraits) -> list[DiffPart]:
         DiffPart("cloud", _instances_in_words(a, b), list(_cloud(a, b, unlike))),
         DiffPart(
             "autoscaler" if a.called or b.called else "requests",
-            f"what was asked for, in the same order, of {_count(a.requests | b.requests, 'group')}",
+            f"what was asked for, in the same order, of {counted(groups, 'group')}",
             [difference for _, difference in requests],
         ),
         DiffPart("scheduler", "pods bound, by workload and group", list(_scheduler(a, b))),
@@ -274,9 +275,4 @@ def _scheduler(a: RecordingTraits, b: RecordingTraits) -> Iterator[RecordingDiff
 
 def _instances_in_words(a: RecordingTraits, b: RecordingTraits) -> str:
     both = a.instances.keys() & b.instances.keys()
-    return f"{_count(both, 'instance')} that both have"
-
-
-def _count(things: Sized, what: str) -> str:
-    count = len(things)
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+    return f"{counted(len(both), 'instance')} that both have"

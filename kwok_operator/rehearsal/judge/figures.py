@@ -17,7 +17,7 @@ from pydantic import Field
 
 from kwok_operator.causes.phases import PHASES
 from kwok_operator.cloud.summary import COUNTED as STATUS_COUNTS
-from kwok_operator.formats.words import FEW
+from kwok_operator.formats.words import FEW, counted
 from kwok_operator.rehearsal.judge.measures import (
     HOUR,
     PERCENTILES,
@@ -313,8 +313,8 @@ def _missing_waits(tally: Tally, waits: Waits, which: str, value: float | None) 
     missing = waits.missing(which, value)
     nowhere = tally.wide.pending.unended if tally.wide else 0
     if nowhere:
-        pods = "1 pod" if nowhere == 1 else f"{nowhere:,} pods"
-        missing = f"{missing}{missing and '; '}{pods} without a node may have belonged here"
+        pods = f"{counted(nowhere, 'pod')} without a node may have belonged here"
+        missing = f"{missing}{missing and '; '}{pods}"
     return missing
 
 

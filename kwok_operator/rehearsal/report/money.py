@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from kwok_operator.formats.words import names_in_words
+from kwok_operator.formats.words import counted, names_in_words
 from kwok_operator.nodegroups.api.status import ConditionType
 from kwok_operator.rehearsal.judge.figures import in_words
 from kwok_operator.rehearsal.judge.recording import GroupState
@@ -101,7 +101,7 @@ def _why_not(judged: Judged, by: str, name: str) -> Iterator[str]:
     if by == "group" and name in story.deleted:
         yield f"deleted at {in_time(story.deleted[name])}"
     if launched := story.launched[by, name]:
-        claims = "1 NodeClaim" if launched == 1 else f"{launched:,} NodeClaims"
+        claims = counted(launched, "NodeClaim")
         yield f"Karpenter launched {claims} for it, and no node came"
     if refusals := judged.refusals.get(name):
         yield from _reasons(refusals)
