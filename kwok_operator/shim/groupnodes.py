@@ -108,8 +108,8 @@ class GroupNodes:
         }
 
     def still_expected(self, *, seen: int, now: float) -> list[Batch]:
-        """Returns the serials of expected Nodes, in batches, if the watch on Nodes may not have
-        shown them yet; `seen` is the resourceVersion that it has reached."""
+        """Returns, in batches, the serials of expected Nodes that the watch may not have shown yet;
+        forgets the others. `seen` is the resourceVersion that the watch has reached."""
         self.expected = {
             serial: expected
             for serial, expected in self.expected.items()
@@ -148,7 +148,8 @@ def _is_initializing(mark: Mark | None, *, now: float) -> bool:
 
 
 def _is_over(mark: Mark, *, capped: bool, now: float) -> bool:
-    """Whether the simulated cloud takes the node back now; `capped` as in `GroupNodes.ended`."""
+    """Whether the simulated cloud takes the node back now. `capped`: the group limits how many of
+    its nodes are interrupted at a time."""
     life = mark.lived(capped=capped)
     end = life.end
     return end is not None and life.born + end.gone_after <= now * 1_000

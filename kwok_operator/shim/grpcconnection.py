@@ -385,8 +385,8 @@ class GrpcConnection(asyncio.Protocol):
         self._flush()
 
     def _end_turn(self) -> None:
-        """Leaves the remaining calls to the next turn of the event loop, so that other connections
-        get theirs."""
+        """Begins no more calls before the next turn of the event loop, so that the loop can serve
+        other connections."""
         if not self._turn_over:
             self._turn_over = True
             self._loop.call_soon(self._turn)

@@ -108,7 +108,7 @@ class InstanceStates:
             del self._kept[uid]
 
     def _current(self, group: Group, status: CloudStatus) -> _Kept:
-        """Returns the cache of the group, without the phases that no longer hold."""
+        """Returns the group's cache, without phases computed from a status that has changed."""
         kept = self._kept.get(group.uid)
         if kept is not None and kept.group is group:
             return kept

@@ -39,7 +39,7 @@ class ShimMetrics(ProcessMetrics):
         calls.observe(seconds)
 
     def trouble(self, method: str, kind: str) -> None:
-        """Counts a call that was delayed, failed, or not answered."""
+        """Counts a call with simulated trouble; `kind` is latency, error or timeout."""
         self._troubles.labels(method, kind).inc()
 
     def watch_store(

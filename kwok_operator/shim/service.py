@@ -354,8 +354,8 @@ class CloudProvider:
         return messages.RUNNING if self._store.is_running(group, serial) else messages.CREATING
 
     def _has_node(self, group: Group) -> bool:
-        """Whether the group's template depends on an existing node, and there is one. It depends on
-        one only if the group has the annotation for scaling from zero."""
+        """Whether the group has both the annotation for scaling from zero, and a node. Only then
+        does a node change the group's template."""
         return constants.FROM_ZERO_ANNOTATION in group.annotations and self._store.has_node(group)
 
     def _is_empty(self, group: Group) -> bool:
@@ -382,7 +382,7 @@ def instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
 
 
 def _failure(group: Group) -> messages.InstanceFailure | None:
-    """Returns why no instance of the group can be created now; None if they can."""
+    """Returns why the group's instances can't be created now; None if they can."""
     stalled = group.condition(ConditionType.STALLED)
     if stalled is None or stalled.status != "True" or stalled.reason != "Refused":
         return None

@@ -162,8 +162,8 @@ class Store:
         return self._clock()
 
     def arrived(self, group: Group) -> Set[int]:
-        """Returns the serials whose Node exists, or existed while the status listed them as
-        pending."""
+        """Returns the serials of Nodes that exist, and of Nodes that are gone, but that the status
+        may still list as pending."""
         nodes = self._nodes.get(group.uid)
         return nodes.there.keys() | nodes.gone if nodes else frozenset()
 
@@ -249,8 +249,8 @@ class Store:
             self.put_group(group)
 
     def forget_versions(self) -> None:
-        """Lets the next version of each group replace the known one, even if its resourceVersion is
-        lower."""
+        """Lets the next version of each group replace the stored one, even if the next version's
+        resourceVersion is lower, as when etcd was restored from a backup."""
         self._groups = {
             name: replace(group, resource_version=0) for name, group in self._groups.items()
         }

@@ -84,8 +84,8 @@ class TemplateOverlay(_Strict):
     capacity: dict[str, Quantity] = {}
 
     def with_a_node(self) -> "TemplateOverlay":
-        """Returns a copy without the labels that CA's provider clusterapi takes from an existing
-        node instead."""
+        """Returns the overlay for a group that has a node: without those labels that CA's provider
+        clusterapi reads from the node, not from the annotation."""
         labels = {k: v for k, v in self.labels.items() if k not in _SEEN_ON_A_NODE}
         return self.model_copy(update={"labels": labels})
 
@@ -117,8 +117,8 @@ def template_node(
     """Returns the bytes of a Ready node of the group, called `template-<group>`; never empty.
 
     `uid` is the group's. If the group has a topology, its next node will stand in `place`. With
-    `clusterapi` the node is the one that CA's provider of that name would show. The same template
-    gives the same bytes. Raises TemplateError if the template can't be a Node.
+    `clusterapi` the node is as CA's provider clusterapi would make it. The same template gives the
+    same bytes. Raises TemplateError if the template can't be a Node.
     """
     node = copy.deepcopy(dict(resolved))
     metadata = section(node, "metadata", field=FIELD)

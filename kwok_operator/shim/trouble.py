@@ -41,8 +41,8 @@ _NAMING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What happens to one call: it waits `latency` seconds, then fails with `error`. If it is
-    `silent`, it gets no answer, and is carried out only with `happens`."""
+    """What happens to one call: it waits `latency` seconds, then fails with `error`, if there is
+    one. A `silent` call gets no answer; `happens` says whether it is carried out nevertheless."""
 
     latency: float = 0.0
     error: tuple[StatusCode, str] | None = None
@@ -132,8 +132,8 @@ class ApiTrouble:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     def _group(self, rpc: str, request: bytes) -> str | None:
-        """Returns the group by which trouble is drawn for a call, "" for a call about all groups;
-        None if the call is not affected."""
+        """Returns the name of the group that a call is about, "" for a call about all groups; None
+        for a call that never gets trouble."""
         if not self._store.synced:
             return None
         if rpc in OF_NO_GROUP:

@@ -152,7 +152,7 @@ class Error(_Part):
 
 
 class Timeout(_Part):
-    """The call isn't answered. With `after`, it is carried out nevertheless."""
+    """The call isn't answered. If `after` is true, the call is carried out nevertheless."""
 
     probability: _Share
     after: bool = Field(default=False, strict=True)

@@ -1,5 +1,5 @@
-"""Changes groups: decides on a group as the store has it, and writes only if that is still current;
-else reads the group and decides again.
+"""Changes groups: decides on a group as the store has it, and writes the decision only if the group
+is unchanged in the API server; else reads the group and decides again.
 
     change(group, decide) ──> the group's turn ──> decide(fleet) ──> JSON Patch, if unchanged
                            (several at once)        ^──── read again ──┘ if changed

@@ -2,7 +2,7 @@
 
 Bytes arrive in pieces of any size, and FrameReader makes whole frames of them. It passes a header
 on as one frame, without padding and priority, however many frames the client sent. Of an incomplete
-frame, at most one frame's size is kept. A frame is no object, so that each byte is read only once.
+frame, at most one frame's size is kept. A frame is a tuple: type, flags, stream, payload.
 """
 
 from collections.abc import Iterator, Mapping
