@@ -4,7 +4,8 @@
     draws:     seed, group, serial, purpose ──> a random number ──> a span of time
     arrival:   requested ──> failed, tried again, its Node appears       (drawn anew, always alike)
     life:      Node ──> Ready, taints off, devices there, notice, gone   (recorded on the Node)
-    stock:     which instances get room in stock and pools; room, record: how status has that
+    stock:     which instances get room in stock and pools
+    room:      what a pass grants and refuses, by stock; record: the refusals, as status has them
     desired:   how each Node of a group should be now, and which Nodes get notice
     shaping:   what to write into a Node to make it so; annotations, nodeparts: in which form
     summary:   instances in few words, for status, conditions and cluster-autoscaler
@@ -27,7 +28,7 @@ What the names mean:
     ObservedCloud    what a pass knows of the cloud before it plans
     CloudDecision    how the cloud changes the plan of a pass
     StockDecision    what stock and pools grant
-    SettledRequests  what to record of that
+    SettledRequests  what status is to record of a StockDecision
     DesiredNode      how a Node should be now
     DesiredNodes     how all Nodes of a group should be now
     DesiredShape     a DesiredNode, and all else that patching the Node needs

@@ -104,11 +104,10 @@ def _try_after(phase: Phase | None) -> tuple[int, int] | None:
 def _passed(
     history: History, who: InstanceSeed, *, start: int, failed: int, now: int
 ) -> tuple[int, int] | None:
-    """Skips tries that have failed. Returns when the next try begins, and how many tries have
-    failed by then.
+    """Skips failed tries. Returns when the try after them begins, and how many tries have failed
+    before it; None if nothing can be skipped: the first try doesn't fail, or no try follows it yet.
 
-    Only tries that fail by the same rules as the first are skipped. Returns None if the first try
-    doesn't fail, or its retry is still to come.
+    It skips only tries to which the same rules apply as to the first one.
     """
     cloud = history.at(start)
     rules, retry, edit = _rules(cloud, failed), retry_span(cloud), history.next_after(start)

@@ -113,7 +113,7 @@ class _Known:
 
 
 class Clouds:
-    """The clouds of all groups. If a group's spec has no seed, its seed is made of `seed` and the
+    """The clouds of all groups. If a group's spec has no seed, the seed is made of `seed` and the
     group's name."""
 
     def __init__(self, *, store: GroupStore, cache: NodeCache, seed: str = "") -> None:
@@ -175,10 +175,11 @@ class Clouds:
         deciding: bool,
         stop: Callable[[], bool],
     ) -> CloudDecision | None:
-        """Decides on requests, then computes which instances are due; None if `stop()` is true.
+        """Grants or refuses requests, then computes which instances are due; None if `stop()` is
+        true.
 
-        `node` is the template, or the last that was usable; unless `deciding`, nothing is
-        granted or refused.
+        `node` is the node that the template resolves to, or last did. If `deciding` is false,
+        nothing is granted or refused.
         """
         known = self._of(group)
         each, units = self._each(observed.cloud, node), Units.of(node, plan.standing)
@@ -302,7 +303,8 @@ class Clouds:
         observed: ObservedCloud,
         stop: Callable[[], bool],
     ) -> dict[int, Phase] | None:
-        """Books what was settled, and computes the phases of all pending instances.
+        """Notes what the group holds by the settled requests, and computes the phases of all
+        pending instances.
 
         It pauses between parts, as ten thousand draws at once would block the event loop. Returns
         None if `stop()` is true. The settled requests then aren't written to status, so the next
@@ -442,8 +444,8 @@ def _requested(
     each: Amounts,
     units: Units,
 ) -> CloudRequest:
-    """Takes from the plan what concerns the cloud; `late` are the serials of stuck nodes that are
-    deleted now."""
+    """Returns the part of the plan that concerns the cloud; `late` are the serials of stuck nodes
+    that are deleted now."""
     here = seen.terminating.keys() | seen.records.keys()
     batches = compact(plan.batches, here=here, gone=frozenset(late)) if late else plan.batches
     return CloudRequest(
@@ -495,8 +497,8 @@ def _stuck(
     """Returns the phases of nodes that are stuck in deletion, by serial. A phase's end is read from
     the node; its beginning is computed by drawing the delay again.
 
-    If the spec was edited in between, the drawn delay may be another: a phase then begins now at
-    the latest.
+    If the spec was edited meanwhile, the delay drawn now may differ. A phase that would begin in
+    the future begins now.
     """
     units, found = _units_of_nodes(units, observed.cloud, seen), dict[int, Phase]()
     for serial, at in _deadlines(seen):
@@ -534,7 +536,8 @@ def _outage_since(status: KwokNodeGroupStatus, *, now: int) -> int:
 
 
 def _wait(times: Iterable[int | None], now: int) -> float | None:
-    """Seconds until the first of these times, at least `_SOONEST`; None if there is none."""
+    """Returns the seconds until the first of these times (ms), at least `_SOONEST`; None if all
+    times are None."""
     ahead = [at - now for at in times if at is not None]
     return max(_SOONEST, min(ahead) / 1_000) if ahead else None
 

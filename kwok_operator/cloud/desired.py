@@ -1,7 +1,7 @@
 """The Nodes of a group in the simulated cloud: how each should be now, and which are to go.
 
     marks of the Nodes + outage + now  --Upkeep.find-->  DesiredNodes
-    Nodes whose notice is due + how many are under notice  --give_notice-->  who gets it
+    Nodes whose notice is due + how many are under notice  --give_notice-->  serials
 
 A pass looks at thousands of nodes, so each result is cached until the time at which it changes.
 If only so many nodes may be under notice at a time, this module decides which get it; the time is
@@ -110,14 +110,15 @@ def _life(mark: Mark | None) -> Life:
 
 
 def _holds(known: _Known, mark: Mark | None, *, capped: bool, outage_since: int | None) -> bool:
-    """Whether a cached result still holds, unless its time is over: nothing that it was computed
-    from has changed."""
+    """Whether nothing has changed from which a cached result was computed. The caller checks
+    whether the time of the result is over."""
     same = known.mark is mark or known.mark == mark
     return same and known.capped is capped and known.outage_since == outage_since
 
 
 def _unwritten(known: _Known) -> int | None:
-    """When notice was given, if the Node's annotation doesn't say so yet."""
+    """Returns when notice was given to a Node, if its annotation doesn't have the time yet; else
+    None."""
     if not known.capped or known.mark is None or known.mark.noticed_at is not None:
         return None
     return known.life.notice_at
@@ -142,7 +143,7 @@ def give_notice(
 def next_notice(
     lives: Mapping[int, Life], *, at_a_time: int, under_way: int, now: int
 ) -> int | None:
-    """Returns when `give_notice` is to be called again, if no Node under notice goes before.
+    """Returns when to call `give_notice` again (sooner once a Node under notice is gone).
 
     None if no notice is ever due, or as many as allowed are under notice.
     """

@@ -57,7 +57,7 @@ class InstanceSeed:
 
 
 def group_seed(seed_of_all: str, *, group: str) -> str:
-    """Derives the seed of a group that names none; at most as long as a seed in a spec."""
+    """Derives the seed of a group whose spec has none; at most as long as a seed in a spec."""
     return hashlib.sha256(_known_part(seed_of_all, group)).hexdigest()[:32]
 
 
@@ -115,8 +115,8 @@ def drawn(delay: Delay | None, who: InstanceSeed, *, what: str) -> int:
 
 
 def span_by_rate(hourly: float, draw: float) -> int:
-    """Returns the milliseconds until an event by which, in each hour, a share `hourly` (0 to 1) of
-    all instances is hit."""
+    """Returns the milliseconds until an event hits an instance. In each hour it hits the share
+    `hourly` (0 to 1) of all instances."""
     if hourly <= 0:
         return LONGEST
     if hourly >= 1:

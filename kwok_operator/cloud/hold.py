@@ -4,7 +4,7 @@
     else                                ──> NONE:  nodes are Ready within 2 s of whatever we write
 
 An admin installs the Stage with a component of deploy/. kwok still renews the Lease of a node that
-is held: pods there stay Ready, and a second Stage makes those Ready that Kubernetes marks.
+is held. If Kubernetes marks pods of the node as not Ready, a second Stage makes them Ready again.
 """
 
 import asyncio

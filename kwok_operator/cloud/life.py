@@ -126,7 +126,7 @@ class Life:
         return self == Life(self.born)
 
     def noticed(self, at: int | None) -> "Life":
-        """Returns this life with notice at `at`; for None, without an end.
+        """Returns this life with its notice moved to the time `at`; without an end if `at` is None.
 
         It is for groups that limit how many nodes may be under notice at a time.
         """
@@ -191,10 +191,10 @@ class Life:
         return State.READY, max(since, *passed, 0), "Ready"
 
     def _spell(self, age: int) -> tuple[int, int | None, bool] | None:
-        """Returns the ages at which the present spell of being not Ready begins and ends, and True;
-        between two spells, those of the pause, and False.
+        """Returns (begin, end, True) of the present spell of being not Ready, in ages of the Node;
+        outside spells, (begin, end, False) of the time until the next one.
 
-        Returns None before the Node is Ready for the first time, and if it doesn't flap.
+        Returns None before the Node is Ready for the first time, and for a Node that doesn't flap.
         """
         spells = self.spells
         if spells is None or self.ready_after is None or age < self.ready_after:
@@ -210,11 +210,11 @@ class Life:
 
 
 def born_at(due: int, *, now: int) -> int:
-    """Returns the time from which the life of a Node counts that was `due` and is created now.
+    """Returns when the life of a Node begins that should be created at `due`, and is created now.
 
-    It is `due`, so that the course doesn't depend on how long writes take. But if `due` is more
-    than a minute ago (the group was paused, had no template, or no operator ran), it is `now`, as
-    the life could be over already.
+    It begins at `due`, so that the course doesn't depend on how long writes take. But if `due` is
+    more than a minute ago (the group was paused, had no template, or no operator ran), it begins
+    `now`, as it could be over already otherwise.
     """
     return due if now - due <= LATE else now
 

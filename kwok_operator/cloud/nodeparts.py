@@ -82,8 +82,8 @@ def with_condition(conditions: Iterable[Condition], new: Condition, *, now: str)
 
 
 def is_amount(text: str) -> bool:
-    """Whether the API server accepts this quantity. Anybody may have edited the annotation that has
-    it."""
+    """Whether the API server accepts this quantity, which comes from an annotation that anybody may
+    have edited."""
     try:
         return parse_quantity(text) >= 0
     except ValueError:
@@ -112,7 +112,7 @@ def notice_taints(desired: DesiredNode, taint: Taint | None) -> list[Mapping[str
 def with_taints(
     taints: Iterable[Mapping[str, Any]], more: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Returns the taints, and those of `more` whose key and effect none of them has."""
+    """Returns `taints`, then those of `more` whose key and effect no taint before them has."""
     found = {taint_key(taint): taint for taint in taints}
     for taint in more:
         found.setdefault(taint_key(taint), taint)

@@ -79,7 +79,8 @@ def stored_pool(raw: Mapping[str, Any]) -> StoredPool:
 
 
 def _conditions(status: Any) -> tuple[PoolCondition, ...]:
-    """The conditions in a pool's status, () if the operator can't have written it."""
+    """Returns the conditions in a pool's status; () if the status is invalid: then the
+    operator didn't write it."""
     try:
         conditions = KwokCapacityPoolStatus.model_validate(status).conditions
         for condition in conditions:

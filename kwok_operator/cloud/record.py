@@ -57,8 +57,8 @@ class Refusal:
         return self.pool, self.reason, self.fault
 
     def joined(self, later: "Refusal") -> "Refusal":
-        """Joins this refusal with an alike one of the same time or later. The result has the later
-        time."""
+        """Joins this refusal with one of the same `likeness`, and of the same time or a later one.
+        The result has the later time."""
         return replace(later, serials=self.serials | later.serials)
 
 
@@ -76,8 +76,8 @@ class CloudRecord:
     def read(cls, status: CloudStatus | None, asked: Iterable[Batch]) -> "CloudRecord":
         """Reads the record from status; entries that the operator can't have written are left out.
 
-        Refusals that add up to more serials than the batches in `asked` have are left out, too, as
-        each pass goes through all serials.
+        The refusals may have as many serials in all as the batches in `asked`; those beyond that
+        are left out, too, as each pass goes through all serials.
         """
         if status is None:
             return cls()
@@ -202,9 +202,9 @@ def outstanding(
 ) -> Iterator[dict[int, Phase]]:
     """Yields the phases, by serial, of the instances that were requested and have no Node.
 
-    It yields parts, each some milliseconds of work; a later part overrides an earlier one. A
-    refusal whose retry is due is still shown as refused: settle what is `asking` first. `known`
-    are phases computed before with the same record, dates and outage; the walk goes on from them,
+    It yields parts, each some milliseconds of work; a later part overrides an earlier one. Before
+    this, the caller settles the serials of `asking`: until then they count as refused. `known` are
+    phases computed before with the same record, dates and outage; the walk goes on from them,
     which saves draws. `units` says which instances draw alike.
     """
     known = known or {}
@@ -227,7 +227,7 @@ def outstanding(
 
 
 def redated(batches: Iterable[Batch], *, granted: Set[int], at: str) -> tuple[Batch, ...]:
-    """Returns the batches with the granted serials in batches of their own, dated `at`, when their
+    """Splits batches so that granted serials are in batches of their own, dated `at`, when their
     tries begin.
 
     The ranges stay in order and don't overlap.
@@ -254,7 +254,8 @@ def _split(batch: Batch, granted: Set[int], at: str) -> Iterator[Batch]:
 
 
 def _since_before(refusal: Refusal, waited: Sequence[tuple[int, Set[int]]]) -> Iterator[Refusal]:
-    """Splits an undecided refusal by the times since which its serials have `waited`."""
+    """Splits an undecided refusal so that each of its serials keeps the time since which it waits,
+    if `waited` has one."""
     left = refusal.serials
     for since, serials in waited if refusal.fault is None else ():
         yield replace(refusal, serials=left & serials, since=since)
@@ -263,8 +264,8 @@ def _since_before(refusal: Refusal, waited: Sequence[tuple[int, Set[int]]]) -> I
 
 
 def _joined(refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
-    """Joins alike refusals of the same time; while there are too many, also those of different
-    times, the closest first.
+    """Joins refusals of the same time and `likeness`; while more than MAX_REFUSED are left, also
+    refusals of different times, the closest first.
     """
     at_once: dict[Hashable, Refusal] = {}
     for refusal in sorted(refusals, key=lambda r: (r.since, min(r.serials))):

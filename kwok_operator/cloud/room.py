@@ -74,8 +74,8 @@ def settle(
 ) -> SettledRequests:
     """Grants or refuses new serials and those due for a retry; `now` is ms, in whole seconds.
 
-    Unless `deciding`, nothing is granted or refused; only serials that are no longer requested are
-    forgotten.
+    If `deciding` is false, nothing is granted or refused, and only serials that are no longer
+    requested are forgotten.
     """
     cloud = requested.cloud or _PERFECT
     wanted = frozenset(requested.pending)

@@ -6,8 +6,9 @@
     live Node + an edited template      --carried_over-->   the edit, without undoing its life
 
 An annotation describes the state that was written last, so that most passes need not read the Node.
-It is in the last patch, unless a lost later patch would be noticed anyway: after a crash, the next
-pass then writes what is missing. Taints, labels and conditions of others stay as they are.
+It is in the last patch: if a crash prevents that patch, the next pass writes what is missing. Only
+if the Node gets the hold label is it in the first patch: without the second one the Node is still
+Ready, which the next pass sees as well. Taints, labels and conditions of others stay as they are.
 """
 
 import hashlib
@@ -51,7 +52,7 @@ _RESOURCES: Final = ("capacity", "allocatable")
 
 
 class Hold(StrEnum):
-    """What keeps the kwok controller from making a Node Ready."""
+    """What keeps the kwok controller from making a Node Ready: a Stage, or nothing."""
 
     STAGE = "Stage"
     NONE = "None"
@@ -303,8 +304,8 @@ class Birth:
 
     @property
     def keeps_ready_parts(self) -> bool:
-        """Whether the first JSON has what a Ready node needs. It has if the Node is to be Ready at
-        once, or is held and made Ready later without kwok."""
+        """Whether the first JSON has what a Ready node needs: yes if the Node is to be Ready at
+        once, or if it can be held, as the operator makes it Ready later without kwok."""
         return self.ready or self.hold is not Hold.NONE
 
     @classmethod

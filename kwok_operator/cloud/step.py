@@ -241,7 +241,7 @@ class CloudPass(StepPass):
 def announce_notice(recorder: Recorder, group: Group, names: Sequence[str], *, reason: str) -> None:
     """Reports that nodes have been given notice: one Event of the group, and one of each node.
 
-    `reason` is that of the end of their lives: MaxLifetime, or else an interruption.
+    `reason` says why the nodes end: MaxLifetime, or else an interruption.
     """
     if not names:
         return

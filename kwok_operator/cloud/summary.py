@@ -63,7 +63,7 @@ _AUTOSCALER_STATES: Final[Mapping[State, InstanceState]] = {
 
 
 def autoscaler_state(state: State, fault: Fault | None) -> tuple[InstanceState, Fault | None]:
-    """Translates a state for cluster-autoscaler; the fault only while the instance is FAILED."""
+    """Returns a state as cluster-autoscaler knows it, and the fault if the instance is FAILED."""
     return _AUTOSCALER_STATES.get(
         state, InstanceState.RUNNING
     ), fault if state is State.FAILED else None
@@ -183,8 +183,8 @@ def provisioned(phases: Mapping[int, Phase]) -> Verdict:
 
 
 def outage(own: bool, pools: Sequence[str], units: Sequence[str] = ()) -> Verdict:
-    """The condition Outage: by the group's own spec, by pools (named) that it draws from, or of
-    units in which its nodes stand."""
+    """Returns the condition Outage: True if the group's spec demands an outage (`own`), or if there
+    are `pools` or `units`, the names of those that are out."""
     effect = "no Node of the group is Ready, and no instance comes."
     if own:
         return Verdict(True, "SpecOutage", f"spec.cloud.outage is true: {effect}")
@@ -203,8 +203,8 @@ def _reason(phase: Phase) -> str:
 
 
 def _said(phases: Iterable[Phase], reason: str) -> str:
-    """Returns the error of most instances with this reason, in parentheses; "" if they have
-    none."""
+    """Returns the most frequent error of the instances with this reason, in parentheses; "" if no
+    instance has one."""
     faults = Counter(phase.fault for phase in phases if phase.reason == reason and phase.fault)
     if not faults:
         return ""

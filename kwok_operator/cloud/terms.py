@@ -104,7 +104,8 @@ def in_force(spec: KwokNodeGroupSpec, *, seed: str | None = None) -> Cloud | Non
 
 
 def asked_part(cloud: Cloud, *, group: str) -> Cloud:
-    """Returns the part of a cloud that decides on instances without a Node, with its seed set."""
+    """Returns the part of a cloud that decides on instances without a Node. If the cloud has no
+    seed, the group's name is the seed."""
     failures = cloud.failures
     return Cloud(
         seed=cloud.seed or group,
@@ -120,8 +121,8 @@ def _pairs(terms: Sequence[Terms]) -> Iterable[tuple[Terms, Terms | None]]:
 
 
 def _bounded(terms: list[Terms]) -> tuple[Terms, ...]:
-    """Drops the oldest terms while there are too many; the next ones then hold from the time of the
-    dropped ones on."""
+    """Drops the oldest terms while there are too many. The oldest that are kept then hold from the
+    time of the first dropped ones on."""
     while len(terms) > 1 and (len(terms) > MAX_TERMS or _size(terms) > MAX_BYTES):
         terms = [replace(terms[1], since=terms[0].since), *terms[2:]]
     return tuple(terms)
