@@ -4,8 +4,8 @@
     Layout  --text-->  an annotation of the template's node  --read-->  Layout
 
 The template's node has the layout in an annotation, but no values of the levels' labels. So an edit
-of the levels makes another template, and the place of a node doesn't. From a node's template and
-its place, the operator, the shim and an update in place each compute the node's labels.
+of the levels makes another template, but nodes in all places have the same one. From template and
+place, the operator, the shim and an update in place each compute a node's labels.
 """
 
 from collections.abc import Iterator, Mapping
@@ -173,8 +173,8 @@ class Layout:
         return None
 
     def _is_mistakable(self, mine: int, other: "Layout", theirs: int) -> bool:
-        """Whether a unit of this layout's level `mine` and a different unit of the other layout's
-        level `theirs` have the same value. Levels are counted from 1."""
+        """Whether a unit of this layout's level `mine` has the same label value as a different unit
+        of the other layout's level `theirs`. Levels are counted from 1."""
         if self.domain == other.domain and self.sizes[:mine] == other.sizes[:theirs]:
             return False
         if len(self.domain) > len(other.domain):

@@ -66,7 +66,7 @@ def _batches(placed: Mapping[int, int]) -> tuple[PlacedBatch, ...]:
 
 
 def _in_order(places: Sequence[int]) -> str:
-    """Writes places in their order, as the differences from each place to the next."""
+    """Encodes places in the order given, as the differences from each place to the next."""
     steps = [b - a for a, b in pairwise([0, *places])]
     return _IN_ORDER + deflated(struct.pack(f"<{len(steps)}i", *steps))
 

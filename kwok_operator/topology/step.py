@@ -159,8 +159,8 @@ class TopologyStep(GroupStep):
         return known
 
     def taken(self, domain: str, *, apart: str) -> "_Taken":
-        """Returns the places that are taken in a domain. Left out are places promised to instances
-        of the group `apart`, and places where only a node of that group stood that has vanished."""
+        """Returns the taken places of a domain, without places that are promised to instances of
+        the group `apart`, and without places where only a vanished node of that group stood."""
         others = set[int]()
         for group, known in self._of_domain(domain):
             if group.name != apart:
@@ -220,8 +220,8 @@ class TopologyStep(GroupStep):
                 yield group
 
     def _clear_the_way(self, name: str, layout: Layout | None) -> None:
-        """Tries the groups again whose layout clashed with an earlier layout of group `name`;
-        `layout` is its present one."""
+        """Requests that templates are resolved again whose layout clashed with an earlier layout of
+        group `name`; `layout` is the present layout of this group."""
         for waiting, (other, former) in list(self._clashing.items()):
             if other == name and former != layout:
                 del self._clashing[waiting]
@@ -291,8 +291,8 @@ class _Taken(Container[int]):
 
 
 def _certain(plan: Plan, placed: Mapping[int, int], *, away: Set[int]) -> tuple[int, ...]:
-    """Returns the serials of the instances to create now: as many as planned, but none in a place
-    of `away`, where a node has vanished that may still exist."""
+    """Returns the serials of the instances to create now: as many as planned, but none in the
+    places `away`, whose nodes have vanished from the watch, and may still exist."""
     certain = (s for s in plan.pending if placed.get(s) not in away)
     return tuple(islice(certain, len(plan.create))) if away else plan.create
 
