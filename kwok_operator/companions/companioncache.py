@@ -100,8 +100,8 @@ class CompanionCache:
         return self._watch is not None and not self._watch.done()
 
     async def start(self) -> Trouble | None:
-        """Starts the watch, and returns once all objects are listed. If that fails, it returns the
-        trouble."""
+        """Starts the watch. Returns None once all objects are listed, or the trouble that prevents
+        the watch."""
         async with self._starting:
             if self.watching and not self._blind:
                 return None
@@ -169,7 +169,7 @@ class CompanionCache:
             self._changed(item.group)
 
     def put(self, item: CompanionRecord) -> None:
-        """Enters an object that the operator created, or found existing when it tried."""
+        """Caches an object that the operator created, or that already existed when it tried to."""
         known = self.group(item.group).get(item.name)
         if known is None or known.version < item.version:
             self._groups.setdefault(item.group, {})[item.name] = item

@@ -1,7 +1,7 @@
 """Makes the companions of a node: a pure function of template, node name and node uid.
 
     Companions (spec) ──compile_companions──> Companion ──body(owner)──> bytes to POST
-    an object as the API server has it ──digest_of──> the digest of the Companion that made it
+    an object as the API server has it ──digest_of──> its digest, to compare with the Companion's
 
 A digest says whether an object is as it should be, so nothing has to be recorded. It is the same
 for all nodes of a group. The digest of a CSINode is computed from its content, with {node} in place
@@ -255,10 +255,10 @@ def gated_of(kind: CompanionKind, body: Mapping[str, Any]) -> frozenset[str]:
 
 
 def digest_of(kind: CompanionKind, body: Mapping[str, Any]) -> str:
-    """Returns the digest of an object in the API server.
+    """Computes the digest of an object as the API server has it.
 
-    It is the digest of the Companion from which the object was made, unless somebody has changed
-    the object.
+    It equals `digest` of the Companion from which the object was made, and differs once somebody
+    has changed the object.
     """
     metadata, spec = body["metadata"], body.get("spec") or {}
     if kind is CompanionKind.RESOURCE_SLICE:
@@ -285,7 +285,7 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why companions are not written: `reason` is a word for programs, `message` a sentence."""
+    """Why companions are not written: `reason` and `message` are those of a condition."""
 
     reason: str
     message: str

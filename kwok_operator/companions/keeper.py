@@ -120,8 +120,8 @@ class CompanionKeeper:
             self._wake(name, state.gathered_for)
 
     def verdict(self, group: Group, *, nodes: int) -> Verdict | None:
-        """Returns the condition CompanionsPresent; None for a group that neither wants companions
-        nor has any.
+        """Returns the condition CompanionsPresent; None if the group's template has no companions,
+        and no earlier ones are left.
 
         If the condition is True, but the group has more nodes than the last pass saw, it becomes
         Unknown: the companions of the new nodes are still to be written.
@@ -318,7 +318,8 @@ class CompanionKeeper:
             raise
 
     async def _clear_pools(self, name: str, state: GroupCompanions) -> None:
-        """Deletes the companions that a group's nodes shared, before the garbage collector does."""
+        """Deletes the companions that the nodes of a group shared, without waiting for the garbage
+        collector."""
         for kind, cache in self._kind_caches.items():
             for each in [k for k in cache.group(name).values() if k.owner == state.uid]:
                 with suppress(ForbiddenError):

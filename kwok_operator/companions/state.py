@@ -129,8 +129,8 @@ def asks(group: Group) -> bool:
 
 
 def last_verdict(group: Group) -> Verdict | None:
-    """Returns the condition in the group's status as a verdict, which counts until the first
-    pass."""
+    """Returns the condition CompanionsPresent in the group's status, as a verdict that counts until
+    the first pass makes one."""
     said = group.condition(ConditionType.COMPANIONS_PRESENT)
     if said is None:
         return ABOUT_TO_BE_WRITTEN if asks(group) else None
