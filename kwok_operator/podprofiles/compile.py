@@ -100,7 +100,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class ProfileProblem:
-    """Why a profile, or a part of it, has no effect; `reason` is a word for programs."""
+    """Why a profile, or a part of it, has no effect; `reason` is the reason of a condition."""
 
     reason: str
     message: str
@@ -160,7 +160,7 @@ def _phase(phase: str) -> Expression:
 
 
 class _Stages:
-    """Makes the Stages of one profile; `above` are profiles that win if both select a pod."""
+    """Makes the Stages of one profile, which leave out pods that a profile in `above` selects."""
 
     def __init__(self, profile: Profile, above: Sequence[Profile]) -> None:
         self._profile, self._spec = profile, profile.spec

@@ -28,8 +28,8 @@ class LifeStep:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a pod will do. `goes_on`: after the last of the `steps` it is restarted again;
-    `deletion`: milliseconds from its deletion until it is gone."""
+    """What a pod will do. `goes_on`: further restarts follow the last of the `steps`; `deletion`:
+    milliseconds from the pod's deletion until the pod is gone."""
 
     steps: tuple[LifeStep, ...]
     deletion: int

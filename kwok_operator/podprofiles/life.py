@@ -2,8 +2,8 @@
 
     who:       the text that is hashed for a pod: ns/name, or ns/job/index for an indexed Job, with
                the number of earlier failures if Kubernetes counts them (backoffLimitPerIndex)
-    failures:  the first failure that names the index, else one draw; drawn again after each restart
-               of the container, but a crash loop goes on for ever
+    failures:  the first failure that names the pod's Job index, else at most one, by a draw; drawn
+               again after each restart of the container, but a crash loop goes on for ever
     times:     start, init containers, ready and run depend on `who`; the time of a failure also on
                the number of restarts
 
@@ -171,8 +171,8 @@ class Lives:
         return after if run is None else min(after, run)
 
     def alone(self, position: int, who: Who, restarts: int = 0) -> int:
-        """Returns the milliseconds until a failure, even if the run of the containers ends
-        earlier."""
+        """Returns the milliseconds from the containers' start until a failure, not limited by the
+        length of their run."""
         number = number_of_try(who.failures, restarts)
         return self.span(f"after/{position}", self.after[position], number)
 
@@ -261,8 +261,8 @@ class Lives:
         )
 
     def jq_after_of(self, position: int, *, who: str) -> str:
-        """Returns jq for the milliseconds until failure `position`, even if the run of the
-        containers ends earlier; `who` is jq for the number of the try."""
+        """Returns jq for the milliseconds from the containers' start until failure `position`, not
+        limited by the length of their run; `who` is jq for the number of the try."""
         return self.jq_span(f"after/{position}", self.after[position], who=who)
 
     def jq_after(self) -> str:
@@ -287,7 +287,7 @@ class Lives:
 
     @property
     def _within_run(self) -> str:
-        """Returns jq that yields its input, but at most the length of the run of $pod."""
+        """Returns jq that limits its input (milliseconds) to the length of the run of $pod."""
         if self.run is None:
             return ""
         return f" | [., ($pod | {self.jq_run()} // infinite)] | min"

@@ -164,8 +164,8 @@ def _ended(code: str, reason: str, message: str = "") -> str:
 
 
 def _all_end(first: str, others: str, phase: str) -> str:
-    """Returns the statuses when all containers end: the first as `first` says, all others as
-    `others`."""
+    """Returns the statuses and the phase when all containers end; `first` and `others` are the
+    templates that end the first container and all others."""
     return (
         "containerStatuses:\n{{ range $i, $s := .status.containerStatuses }}\n"
         "{{ if not $s.state.running }}\n"
