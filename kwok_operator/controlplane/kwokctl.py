@@ -138,8 +138,8 @@ def configuration(
 ) -> str:
     """Return the configuration of a cluster, for kwokctl and for kwok.
 
-    `raised_limits` raises the default limits of Kubernetes' clients, so that nothing waits for
-    them: 20 requests a second of each controller, 50 of the scheduler, four pods at a time of kwok.
+    `raised_limits` raises the default limits for which components would wait: 20 requests a second
+    of each controller, 50 of the scheduler, four pods at a time of kwok.
     With `first_port` the components' ports are the first free ones from there on, else kwokctl
     chooses. `flags` override all of these settings.
     """

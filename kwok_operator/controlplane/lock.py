@@ -1,7 +1,7 @@
 """Locks: one process at a time builds the tools, one creates a cluster, one owns a given cluster.
 
-The kernel releases a lock when its holder ends, however that happens. The lock file names its
-holder, which processes that wait report; nothing else depends on that text.
+The kernel releases a lock when its holder ends, however that happens. The lock file names the
+holder, so that waiting processes can report it; nothing else depends on that text.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ class _Started:
 
 
 class Rewinder:
-    """Rewinds one cluster. The methods raise ClusterError, and block for seconds."""
+    """Puts one cluster back into the state that `note` has noted. The methods raise ClusterError,
+    and block for seconds."""
 
     def __init__(self, cluster: Cluster) -> None:
         if cluster.directory is None:

@@ -32,7 +32,7 @@ def stopped_by(event: threading.Event) -> Iterator[None]:
 
 
 def go_on() -> None:
-    """Raise Stopped if somebody has requested that this thread stops."""
+    """Raise Stopped if the event of the surrounding `stopped_by` is set, if there is one."""
     event = _STOP.get()
     if event is not None and event.is_set():
         raise Stopped
@@ -42,8 +42,8 @@ async def in_thread(
     work: Callable[[], _Result], *, undo: Callable[[_Result], object] = lambda _: None
 ) -> _Result:
     """Do the work in a thread, as it would block the event loop. If the caller is cancelled, the
-    next `go_on` in the thread stops the work, and its end is awaited; if the work still returns a
-    result, that is passed to `undo`."""
+    next `go_on` in the thread stops the work, and the caller waits for the end of the thread. If
+    the work still returns a result, `undo` gets the result."""
     stop = threading.Event()
 
     def do() -> _Result:

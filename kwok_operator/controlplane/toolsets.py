@@ -26,9 +26,9 @@ class Family:
     """What a go.mod doesn't say about the tools of one module.
 
     With `exact`, a tool must have the same version as the set; with `at_least`, that version or a
-    newer one; otherwise the same minor version. `stamps` are packages with version variables as in
-    Kubernetes, `stamp` is a single variable. `released`: kwokctl knows where its releases are.
-    `library`: the module's version 0.313.5 means release 3.13.5.
+    newer one; otherwise the same minor version. The linker writes the version into Kubernetes'
+    usual variables of the packages `stamps`, or into the variable `stamp`. `released`: kwokctl
+    knows where the tools' releases are. `library`: version 0.313.5 of the module means 3.13.5.
     """
 
     module: str
@@ -124,7 +124,7 @@ def parse(text: str) -> Version:
 
 
 def of_family(name: str) -> str:
-    """Return the family of a tool set: its name without the version."""
+    """Return the name of a tool set's family: the set's name without the version."""
     return re.sub(r"-[\d.]+$", "", name)
 
 
