@@ -76,7 +76,7 @@ def gang(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, int
     """Returns a pod's gang (pods that must run together) as Kind/NAMESPACE/NAME, and how many of
     the gang's pods must run at once.
 
-    The pod's fields, labels or annotations name the gang; without one, the answer is ("", 0). The
+    The pod's fields, labels or annotations name the gang; without one, the result is ("", 0). The
     number is 0 if the pod doesn't give it. These APIs count, in this order: scheduling.k8s.io
     (core/v1 PodSchedulingGroup), coscheduling of scheduler-plugins (apis/scheduling/v1alpha1),
     Volcano (apis/scheduling/v1beta1), Kueue's groups of plain pods

@@ -37,8 +37,8 @@ def shown(value: object) -> str:
 
 
 def few_names(names: Collection[str]) -> str:
-    """Lists names in sorted order; it shows fewer names than `names_in_words`, as conditions and
-    Events are read in a table."""
+    """Lists names in sorted order: fewer than `names_in_words`, as kubectl shows conditions and
+    Events, which have this text, in a table."""
     return names_in_words(sorted(names), most=FEW)
 
 

@@ -85,7 +85,8 @@ def _elements(lines: "_Lines", dash: str, *, is_cut_at_end: bool) -> Iterator["_
 
 
 class _Lines:
-    """The lines of a text. `next` is the line that `take` will return next; empty at the end."""
+    """The lines of a text, which `take` returns one by one. `next` is the line that the next call
+    will return; "" at the end."""
 
     def __init__(self, chunks: Iterator[str]) -> None:
         self._lines = _lines(chunks)

@@ -124,7 +124,8 @@ def read_with_errors(text: str, *, where: str) -> tuple[list[Document], list[Doc
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """A value built so far. An alias of it adds about `weight` characters and `height` levels."""
+    """A value that is built. An alias of the value makes the document about `weight` characters
+    longer, and `height` levels deeper."""
 
     value: Any
     weight: int
