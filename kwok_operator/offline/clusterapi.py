@@ -57,8 +57,8 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a scalable is: an object of its own; or at `path` in a Cluster, whose ClusterClass has
-    its templates in `templates_in`."""
+    """Where a scalable is: if `path` is empty, it is `obj` itself; else it is at `path` in the
+    Cluster `obj`, and the namespace `templates_in` has the templates of its ClusterClass."""
 
     obj: FoundObject
     path: Path = ()
@@ -341,8 +341,7 @@ def _refused_by_cluster_api(
 
 
 def _has_status(template: Mapping[str, Any]) -> bool:
-    """Whether a template comes from a cluster, as it has fields that only a cluster writes. In Git
-    it has none."""
+    """Whether a template has fields that only a cluster writes. A template from Git has none."""
     return "status" in template or bool(as_map(template.get("metadata")).get("uid"))
 
 

@@ -211,7 +211,8 @@ class Files:
 
 
 def _at(prefix: Path) -> str:
-    """Returns the beginning of a sentence: which object of a document it is about."""
+    """Returns the beginning of a message: the object's path within its document, `items[2]: `; ""
+    for a whole document."""
     return f"{in_words(prefix)}: " if prefix else ""
 
 

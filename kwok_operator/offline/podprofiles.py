@@ -218,8 +218,8 @@ def _pod_of(workload: FoundObject, kept: Mapping[str, Any], number: int) -> Pod:
 
 
 def _without_chance(profile: Profile) -> Profile:
-    """Removes the probabilities of failures, so that each is certain. The failures keep their
-    positions, on which random draws depend."""
+    """Returns the profile without the probabilities of failures, so that each failure is certain.
+    The failures keep their positions, on which random draws depend."""
     failures = tuple(
         each.model_copy(update={"probability": None}) for each in profile.spec.failures
     )

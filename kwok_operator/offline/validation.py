@@ -143,7 +143,7 @@ class _Checker:
         objects: Sequence[FoundObject],
         check: Callable[[Mapping[str, Any]], Sequence[FieldProblem]],
     ) -> tuple[dict[str, FoundObject], list[FoundObject]]:
-        """Checks objects; returns them by name, and those without a mistake."""
+        """Checks objects. Returns all of them by name, and a list of those without a mistake."""
         seen: dict[str, FoundObject] = {}
         sound: list[FoundObject] = []
         for obj in objects:
