@@ -79,8 +79,8 @@ def _check_whole(manifest: Mapping[str, Any], kind: str) -> list[FieldProblem]:
 
 
 def _check_units_of_generated(manifest: Mapping[str, Any]) -> Iterator[FieldProblem]:
-    """Checks that a group with `generateName` names no units unless it names their domain.
-    Otherwise the domain is the group's name, which nobody knows in advance."""
+    """Yields a problem if a group with `generateName` names units, but not their domain. The domain
+    would be the group's name, which nobody knows in advance."""
     metadata = value_at(manifest, "metadata")
     if not value_at(metadata, "generateName") or value_at(metadata, "name") is not None:
         return
@@ -243,8 +243,8 @@ def _broken_rules(value: Any, schema: Mapping[str, Any], path: Path) -> Iterator
 
 
 def _culprit(value: Any, rule: ApiRule) -> Any:
-    """Returns the value of the rule's field, or the key in it, that breaks the rule; None if there
-    is none."""
+    """Returns what breaks a rule, for the message: the value of the rule's field, or, if that is an
+    object, its first key that breaks the rule; None for a list."""
     part = value_at(value, *rule.field.split("."))
     if isinstance(part, dict):
         breaks = (k for k, v in part.items() if not rule.holds({**value, rule.field: {k: v}}))
