@@ -2,7 +2,7 @@
 
 Each flag has an environment variable of the same name with the prefix KWOK_OPERATOR_; if both are
 set, the flag counts. `RunSettings` declares each flag at its field: its help, its default, and how
-its text becomes a value. Errors name the flag or the variable, the value, and a right example.
+its text becomes a value. Errors name the flag or the variable, its value, and a valid example.
 """
 
 import argparse
@@ -84,8 +84,8 @@ ABOVE_0: Final = math.ulp(0.0)
 def number_between(
     words: str, least: float, most: float, *, whole: bool = False, unit: str = ""
 ) -> Callable[[str], Any]:
-    """Returns a parser of numbers within these limits, with or without `unit`; `words` describe a
-    right value, for the error."""
+    """Returns a parser of numbers within these limits, with or without `unit`; the error of the
+    parser describes a valid value with `words`."""
 
     def parse(text: str) -> float:
         bare = text.removesuffix(unit)
@@ -139,14 +139,14 @@ def _name_of_a(kind: str, example: str) -> Callable[[str], str]:
 
 
 def provider_id_prefix(text: str) -> str:
-    """Parses the prefix of a node's name in its providerID."""
+    """Parses the text that precedes a node's name in its providerID."""
     if not text or text.isspace():
         raise ValueError('is empty; give a prefix such as "kwok:"')
     return text
 
 
 def address(text: str) -> tuple[str, int] | None:
-    """Parses [HOST]:PORT; returns None for 0."""
+    """Parses [HOST]:PORT; returns None for "0", which means no address."""
     if text == "0":
         return None
     host, colon, port = text.rpartition(":")

@@ -56,8 +56,8 @@ def cancelled_by_signals() -> Iterator[None]:
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Awaits `work` to its end even if the caller is cancelled meanwhile. Raises CancelledError
-    only then. Errors of `work` are raised, too."""
+    """Awaits `work` to its end. If the caller is cancelled meanwhile, CancelledError is raised only
+    when `work` has ended. Errors of `work` are raised, too."""
     task = asyncio.create_task(work)
     try:
         return await asyncio.shield(task)
