@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import asynccontextmanager
 from typing import Any
 
+from kwok_operator.errors import ApiUnreachableError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import NODES as NODE_DECODER
 from kwok_operator.kube.reflector import Reflector
@@ -49,9 +50,10 @@ class Naps:
 
 
 class Script:
-    """A client whose watches do as they are told, on a clock of their own."""
+    """A client whose watches do as they are told, on a clock of their own. Where a stream is None,
+    the server can't be reached."""
 
-    def __init__(self, *streams: Callable[["Script"], AsyncGenerator[bytes, None]]) -> None:
+    def __init__(self, *streams: Callable[["Script"], AsyncGenerator[bytes, None]] | None) -> None:
         self.now = 0.0
         self.look_seconds = 0.0
         self.streams = list(streams)
@@ -83,9 +85,12 @@ class Script:
         if not self.streams:
             self.done.set()
             await asyncio.sleep(3600)
+        stream = self.streams.pop(0)
+        if stream is None:
+            raise ApiUnreachableError(server="s", cause="refused")
         if on_open is not None:
             on_open()
-        async for line in self.streams.pop(0)(self):
+        async for line in stream(self):
             yield line
 
 

@@ -184,3 +184,22 @@ async def test_calls_that_hang_keep_no_other_group_waiting() -> None:
     assert len(hanging.begun) <= 128
     end.set()
     await asyncio.gather(*plans)
+
+
+async def test_no_more_calls_hang_than_twice_the_limit() -> None:
+    now, end, begun, plans = [0.0], asyncio.Event(), list[int](), list[asyncio.Task[None]]()
+    executor = Executor(Pace(most=2), metrics=Metrics(), clock=lambda: now[0])
+
+    async def hang(job: int) -> None:
+        begun.append(job)
+        await end.wait()
+
+    for job in range(6):
+        each = executor.run([job], hang, group=f"slow-{job}", stop=end.is_set)
+        plans.append(asyncio.create_task(each))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        now[0] += 1.0
+    assert begun == [0, 1, 2, 3]
+    end.set()
+    await asyncio.gather(*plans)

@@ -21,6 +21,12 @@ async def silent(script: Script) -> AsyncGenerator[bytes, None]:
     yield
 
 
+async def open_to_its_end(script: Script) -> AsyncGenerator[bytes, None]:
+    script.now += 300.0
+    return
+    yield
+
+
 async def put_back(script: Script) -> AsyncGenerator[bytes, None]:
     script.version = 3
     script.now += 70.0
@@ -60,6 +66,16 @@ async def test_silence_of_a_server_whose_history_ends_before_ours(start: Start) 
     start(client=script, clock=lambda: script.now, on_restored=lambda: told.append("restored"))
     await until(script.done.is_set)
     assert (script.lists, script.looks, told) == (2, 1, ["restored"])
+
+
+@pytest.mark.parametrize(("streams", "lists"), [((), 1), ((None,), 2)], ids=["there", "away"])
+async def test_a_watch_ended_as_planned_and_the_server(
+    start: Start, streams: tuple[None, ...], lists: int
+) -> None:
+    script = Script(open_to_its_end, *streams)
+    start(client=script, clock=lambda: script.now)
+    await until(script.done.is_set)
+    assert (script.lists, script.looks) == (lists, 0), "its store may have been restored meanwhile"
 
 
 async def test_refused_after_a_cut(server: FakeApiServer, start: Start, sink: Names) -> None:

@@ -198,3 +198,14 @@ def test_a_gang_that_never_ran_whole_waits(later: list[PodLine]) -> None:
     expect = [{"figure": "gangs.waitingSeconds.max", "atMost": 100}]
     (outcome,) = judge(lines, expect=expect, topology=RecordedTopology(("a/rack",))).outcomes
     assert not outcome.held
+
+
+def test_a_pod_that_is_made_again_after_it_succeeded_counts_once() -> None:
+    lines = run(
+        *(member(0, f"w-{n}", "n-0") for n in range(2)),
+        member(5, "w-0", "n-0", phase="Succeeded"),
+        PodLine(6, "default/w-0", None),
+        member(7, "w-0", "n-0"),
+        member(8, "w-1", "n-0", phase="Failed"),
+    )
+    assert judge(lines).figures["gangs.broken"] == 1

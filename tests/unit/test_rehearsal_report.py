@@ -607,6 +607,20 @@ def test_the_page_says_why_pods_waited(tmp_path: Path) -> None:
     assert all(line.strip() in texts for line in found.answers) and found.answers
 
 
+def test_of_pods_with_one_name_the_chain_is_that_of_the_longest_wait(tmp_path: Path) -> None:
+    lives = [(1, 6), (10, 60), (70, 72)]
+    lines = [
+        line
+        for created, deleted in lives
+        for line in (
+            pod(created, "web-1", created=created),
+            PodLine(deleted, "default/web-1", None),
+        )
+    ]
+    found = outputs.judge(recorded(tmp_path / "a", run(*lines)))
+    assert found.chains["default/web-1"].waited == 50
+
+
 def test_exit_codes_of_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     up = pod(1, "web-1", created=1, bound=1, running=1, phase="Running")
     assert main(["report", str(recorded(tmp_path / "a", run(up)))]) == 0

@@ -141,6 +141,11 @@ def test_no_rounding_says_the_contrary(
     assert f"{told.shown(number)}, wanted {told.wanted}" == said
 
 
+def test_what_comes_after_the_end_does_not_count() -> None:
+    found = judge([*run(node(1, "a")), node(200, "b")])
+    assert (found.t, found.figures["nodes.max"]) == (100, 1)
+
+
 def test_what_is_incomplete_is_named_everywhere() -> None:
     found = judge(lines())
     sentence = "2 of 3 waits have ended so far"

@@ -136,6 +136,13 @@ class TestInstances:
         store.put_node(node_of(group, 7))
         assert owner(store, f"kwok:{group.names.name(6)}") == "web", "a lost status is harmless"
 
+    def test_serials_after_those_that_are_named_and_so_passed_over_are_ours(self) -> None:
+        names, count = group_of().names, {"nextSerial": 3}
+        named = {"nodesToDelete": [names.name(3), names.name(4)]}
+        store = store_of(group_of(status=count, targetSize=2, scaleDown=named))
+        owners = [owner(store, f"kwok:{names.name(serial)}") for serial in (6, 7)]
+        assert owners == ["web", None], "its status may not show yet that 5 and 6 are used"
+
     def test_a_name_alone_is_not_enough_and_a_node_has_one_name(self) -> None:
         group = group_of(status={"nextSerial": 3})
         store = store_of(group)

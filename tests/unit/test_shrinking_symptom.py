@@ -80,6 +80,12 @@ def test_a_pod_that_waited_too_long_tells_its_steps() -> None:
     assert found.reasons == (frozenset({frozenset({"in backoff"})}),)
 
 
+def test_a_wait_that_goes_on_is_too_long_already() -> None:
+    late = symptom({"figure": "pendingSeconds.max", "atMost": "5s"}, chain(FULL))
+    soon = symptom({"figure": "pendingSeconds.max", "atMost": "500s"}, chain(FULL))
+    assert (late.outcomes, soon.outcomes) == (("fails, too high",), ("fails, without rest",))
+
+
 def test_nodes_are_kept_for_the_same_reason() -> None:
     expected = {"figure": "nodes.final", "of": {"group": "a"}, "equals": 3}
     budget, low = "not enough pod disruption budget to move shop/a-1", "cpu requested (50% of..)"
