@@ -108,8 +108,10 @@ async def test_deleted_nodes_that_a_finalizer_keeps_take_room() -> None:
             world.server.patch(GROUPS, NAME, {"spec": shape})
             await world.heard()
             await until(lambda: "leaves no room" in str(world.status) or updated(world))
-        assert len(world.server.objects(NODES)) <= 25
+        there = len(world.server.objects(NODES))
+        assert there <= 25
         assert world.status["replicas"] == 10
+        assert world.room("other") == 25 - there
         world.server.admit = lambda body, dry_run: None
         for name, node in list(world.server.objects(NODES).items()):
             if node["metadata"].get("deletionTimestamp"):
