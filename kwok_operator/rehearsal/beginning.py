@@ -62,9 +62,9 @@ async def until_steady(
     """Returns once the cluster is steady. Raises TestbedError if it isn't after `within` seconds,
     and the errors of KubeClient.
 
-    Without a scheduler, `bind` replaces it, and pods that it doesn't bind aren't waited for. With
-    `tried`, all nodes existed before the scheduler saw any pod, so pods that it has refused aren't
-    waited for.
+    `bind` is called in place of a halted scheduler; pods that it leaves unbound aren't waited for.
+    With `tried`, neither are pods that the scheduler has refused: all nodes existed before it
+    tried any pod.
     """
     began, nodes_came, reported, steady = time.monotonic(), None, "", 0
     reported_at = -_REPORT_SECONDS
@@ -104,8 +104,8 @@ async def until_steady(
 
 
 async def until_running(testbed: Testbed) -> None:
-    """Returns once no pod that has a node is Pending, or after _RUNNING_WITHIN: profiles may delay
-    pods for longer. Raises the errors of KubeClient.
+    """Returns once no bound pod is Pending, but after at most _RUNNING_WITHIN seconds, as profiles
+    may delay pods for longer. Raises the errors of KubeClient.
     """
     deadline = time.monotonic() + _RUNNING_WITHIN
     placed = "status.phase=Pending,spec.nodeName!="
@@ -159,8 +159,8 @@ async def _count_nodes(testbed: Testbed) -> int:
 async def _objects(
     testbed: Testbed, path: str, *, ours: bool = True, **params: str
 ) -> list[dict[str, Any]]:
-    """Lists the objects at a path. With `ours`, lists only the rehearsal's own if others use the
-    cluster.
+    """Lists the objects at a path. In a borrowed cluster, `ours` restricts the list to objects of
+    the rehearsal.
     """
     if ours and testbed.borrowed is not None:
         params["labelSelector"] = REHEARSAL_LABEL

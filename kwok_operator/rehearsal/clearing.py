@@ -93,8 +93,8 @@ class _Made(NamedTuple):
         return self.is_going and _FINALIZER in (self.metadata.get("finalizers") or ())
 
     async def has_machine(self, client: KubeClient) -> bool:
-        """Whether a real cloud's machine belongs to this object, a NodeClaim or Node: then only
-        that cloud's Karpenter can end the machine.
+        """Whether this NodeClaim or Node has a machine in a real cloud, which only the Karpenter of
+        that cloud can end.
         """
         try:
             spec = (await client.get_json(self._path)).get("spec")
@@ -133,15 +133,15 @@ class _Made(NamedTuple):
 
 
 class _Patience:
-    """Measures the time since any object was removed last, and since each deletion began."""
+    """Decides when deletions that make no progress are no longer waited for."""
 
     def __init__(self) -> None:
         self._going: dict[str, float] = {}
         self._last = time.monotonic()
 
     def over(self, there: Iterable[_Made]) -> list[_Made]:
-        """Returns the objects that have been in deletion for too long; empty while others are still
-        being removed.
+        """Returns the objects whose deletion has lasted for more than _KARPENTER_HAS seconds; none
+        if any object was removed in the last _KARPENTER_HAS seconds.
         """
         now = time.monotonic()
         going = {each.metadata["uid"]: each for each in there if each.is_going}
@@ -239,8 +239,8 @@ class Clearing:
             await asyncio.sleep(_LOOK_SECONDS if remaining else 0)
 
     async def _delete(self, made: Iterable[_Made], *, for_others: bool) -> dict[str, str]:
-        """Deletes the objects; leaves those that a controller should delete, unless `for_others` is
-        set. Returns why some can't be deleted.
+        """Deletes the objects; those that a controller should delete, only with `for_others`.
+        Returns why objects can't be deleted, by object.
         """
         due = []
         for each in made:
@@ -282,11 +282,11 @@ class Clearing:
         return [_Made(kind, metadata) for metadata in items]
 
     async def _nodes_and_groups(self, kinds: Iterable[ApiResource]) -> list[_Made]:
-        """Returns labelled objects, groups made from a provider config, and nodes whose group
-        doesn't exist or is the rehearsal's.
+        """Returns labelled objects, groups that an operator made from a provider config, and nodes
+        of the rehearsal's groups or of groups that don't exist.
 
-        If the cluster has no namespace of a rehearsal, it returns only labelled objects, as groups
-        and nodes without the label belong to another operator then.
+        Returns only labelled objects if the cluster has no namespace of a rehearsal: groups and
+        nodes without the label belong to another operator then.
         """
         kinds = list(kinds)
         objects = await self._labelled(kinds)

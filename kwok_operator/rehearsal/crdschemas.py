@@ -12,7 +12,7 @@ from kwok_operator.formats.words import shown
 
 
 def schemas_of(crd: Mapping[str, Any]) -> Iterable[tuple[tuple[str, str], Mapping[str, Any]]]:
-    """Yields the schema of each version that a CRD serves, after its API version and kind."""
+    """Yields ((API version, kind), schema) for each version that a CRD serves."""
     spec = as_map(crd.get("spec"))
     kind = text_at(spec, "names", "kind")
     for each in as_list(spec.get("versions")):

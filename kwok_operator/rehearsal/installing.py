@@ -50,7 +50,7 @@ def rights_of(*components: str) -> list[Manifest]:
 
 
 def hold_stages() -> list[Manifest]:
-    """Returns the Stages that keep kwok from making nodes Ready that are to be NotReady."""
+    """Returns the Stages that stop kwok from making a node Ready while it is to be NotReady."""
     return [m for m in _packaged("cloud") if m["kind"] == "Stage"]
 
 

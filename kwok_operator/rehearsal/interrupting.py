@@ -41,9 +41,8 @@ _LOOK_SECONDS: Final = 0.2
 
 
 class Interrupter:
-    """Plays the steps of one run that end machines, some with notice: their end is announced
-    before. `seed` is the scenario's. With `of_groups`, nodes without the label of a group are left
-    alone.
+    """Plays the steps of one run that interrupt machines (with notice) or lose them (without).
+    `seed` is the scenario's. With `of_groups`, takes only nodes with the label of a group.
     """
 
     def __init__(self, client: KubeClient, *, seed: str, of_groups: bool) -> None:
@@ -102,7 +101,7 @@ class Interrupter:
         return Counter(machine.group for _, machine in self._ends)
 
     async def interrupt(self, machines: Sequence[tuple[Machine, int]]) -> None:
-        """Gives each machine its notice, in milliseconds."""
+        """Interrupts machines, each given with the length of its notice in milliseconds."""
         notices = {machine.uid: notice for machine, notice in machines}
         some = (machine for machine, _ in machines)
         await self._each(some, lambda each: self._interrupt(each, notices[each.uid]))
@@ -162,7 +161,7 @@ class Interrupter:
     async def _each(
         self, machines: Iterable[Machine], end: Callable[[Machine], Awaitable[None]]
     ) -> None:
-        """Ends machines, several at a time. Machines that are gone already count as ended."""
+        """Calls `end` for each machine, for several at a time. Ignores machines that are gone."""
 
         async def one(machine: Machine) -> None:
             async with self._slots:

@@ -38,7 +38,7 @@ _LONGEST_PATH: Final = 4096
 
 
 class KeptProgram(Protocol):
-    """What the keeper needs of the process that it has started."""
+    """The part of the interface of a started process that the keeper uses."""
 
     pid: int
     returncode: int | None

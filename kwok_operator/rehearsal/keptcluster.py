@@ -96,7 +96,7 @@ def making_of(
     numbered: bool = True,
     first_port: int | None = None,
 ) -> AbstractAsyncContextManager[controlplane.Cluster]:
-    """Returns the context in which a control plane exists as the scenario wants it."""
+    """Returns a context manager: it makes a control plane with the scenario's version and flags."""
     version = {"KUBERNETES_VERSION": v} if (v := scenario.cluster.kubernetes) else {}
     ports = {controlplane.PORTS_VARIABLE: str(first_port)} if first_port else {}
     # With Stages as objects, so that pod profiles take effect.

@@ -40,8 +40,8 @@ _UNITS: Final = "outageUnits"
 
 
 class OutageChange(NamedTuple):
-    """The path of a group or pool, and fields of its outage with their new values. `units` are the
-    units that the step itself takes out; `uid` is the uid of the group.
+    """What to change in a group or pool: its path, and fields of its outage with new values.
+    `units` are the units that the step itself takes out; `uid` is the uid of the group.
     """
 
     path: str
@@ -151,7 +151,7 @@ def _uid(group: Mapping[str, Any]) -> str:
 
 
 def _is_there(change: OutageChange, groups: Mapping[str, Any]) -> bool:
-    """Whether the change is about a pool, or about a group that still exists with the same uid."""
+    """Whether the group of the change still exists, with the same uid. True for any pool."""
     body = _at(groups, change.path)
     return change.path.startswith(POOLS_PATH) or (bool(body) and _uid(body) == change.uid)
 

@@ -144,8 +144,8 @@ class RunCourse:
 
     @contextmanager
     def beginning(self) -> Iterator[None]:
-        """Records all lines in the block at time 0: their objects existed before the run, whenever
-        they were listed.
+        """Records lines at time 0 while the block runs: their objects existed before the run,
+        whenever they were listed.
         """
         self._at_the_beginning = True
         try:
@@ -505,7 +505,7 @@ class RunRecorder:
         )
 
     def _of_pod_groups(self) -> dict[str, Any]:
-        """Returns the objects that receive the changes of all kinds of PodGroups, by API path."""
+        """Returns the recorders of PodGroups: by API path, one for each of their API groups."""
 
         def sink() -> _Kind[PodGroupState]:
             return _Kind(
@@ -517,7 +517,7 @@ class RunRecorder:
         return {path: sink() for path in _POD_GROUPS}
 
     def _of_karpenter(self, clock: StampClock, counts: Callable[[Body], bool]) -> dict[str, Any]:
-        """Returns the objects that receive the changes of Karpenter's kinds, by API path."""
+        """Returns the recorders of NodeClaims and NodePools, by API path."""
         claims = _Kind[NodeClaimState](
             lambda body, before, seen: observed.node_claim(
                 body, price=self._price_of(body), before=before, seen=seen, clock=clock

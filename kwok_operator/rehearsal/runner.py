@@ -392,8 +392,8 @@ class Rehearsal:
         )
 
     def _end_of(self, reason: str, detail: str) -> tuple[str, str]:
-        """Returns this reason and detail of the run's end; or `unplayed` and a clause, if a step or
-        workload of the scenario hasn't been played by now.
+        """Returns the run's end to record: the given reason and detail; or `unplayed` and a clause,
+        if a step of the scenario has not begun, or a workload has not come completely.
         """
         after = f"after {self._course.now():.1f} s"
         if self._unplayed:

@@ -145,7 +145,7 @@ class LocalSurroundings:
             return b""
 
     def _place(self, name: str) -> Path | None:
-        """Returns the path where a program must be; None if there is none of this name."""
+        """Returns the path of a program, even if no file is there; None if PATH lacks the name."""
         if name in self._binaries:
             return self._binaries[name]
         if "/" in name:
@@ -297,7 +297,7 @@ def _unreadable(error: OSError) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Returns the text of a scenario's file. Raises SettingsError."""
+    """Returns the text of a scenario's file. Raises SettingsError if it can't be read."""
     try:
         if path.is_dir():
             raise SettingsError(f"{path}: is a folder; name a scenario in it")

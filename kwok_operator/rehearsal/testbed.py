@@ -172,7 +172,9 @@ class Testbed:
         await program.start(command, env=environment, cwd=self.folder)
 
     async def _start_kueue(self, program: Program, process: ScenarioProcess) -> None:
-        """Starts Kueue. The first time, prepares the cluster before, and applies objects after."""
+        """Starts Kueue, and waits until it is ready. At the first start, also prepares the cluster
+        before, and applies the scenario's objects for Kueue after.
+        """
         name, wanted = process.name, process.kueue
         assert wanted is not None
         path = self.find_program(wanted.binary) or Path(wanted.binary)
@@ -211,8 +213,8 @@ class Testbed:
         await asyncio.gather(*(self.stop(name) for name in [*self.programs] if name not in but))
 
     async def end(self, *, keep: bool) -> None:
-        """Ends all processes. If the cluster is to `keep`, removes the calls of their webhooks from
-        it.
+        """Ends all processes. With `keep`, also removes Kueue's webhooks from the cluster, as their
+        calls would fail from now on.
         """
         await self.stop_all()
         for prepared in self._kueues.values() if keep else ():

@@ -152,7 +152,7 @@ def _workload(name: str, pod: PodState) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CopyAnswer:
-    """The answer to a question. `sentence` sums it up; `held` is None if the answer is open."""
+    """The answer to a question. `held`: whether all went well; None if the run leaves it open."""
 
     question: CopyQuestion
     held: bool | None
@@ -262,7 +262,7 @@ def lines_of(facts: CopyFacts, answers: Sequence[CopyAnswer]) -> Iterator[str]:
 
 
 def remarks(facts: CopyFacts) -> Iterator[str]:
-    """Yields sentences on what the questions leave open."""
+    """Yields sentences on the zones and nodes whose loss is part of no question."""
     zones = [zone for zone, nodes in facts.zones.items() if zone and nodes]
     bare = facts.zones.get("", 0)
     if len(zones) == 1 and not bare:

@@ -92,7 +92,7 @@ class FirstVerdictPlayer:
     """When the kept cluster was made, on the monotonic clock."""
 
     async def play(self) -> FirstVerdict:
-        """Plays all rehearsals. Raises KwokOperatorError if the copy can't be played as it is."""
+        """Plays all rehearsals, and returns the verdict. Raises KwokOperatorError."""
         # A signal may come between runs, too, and then the cluster must be deleted.
         with cancelled_by_signals():
             async with self._stack:
