@@ -39,8 +39,8 @@ class NodeClaimLedger:
 
 
 def ends(before: NodeClaimState | None, after: NodeClaimState | None) -> NodeClaimState | None:
-    """Returns the last state of a NodeClaim if this line shows the beginning of its end during the
-    run; else None.
+    """Returns the last known state of a NodeClaim when it begins to be deleted, or is gone without
+    that; None for any other change, and if its deletion began before the run.
     """
     if before is None:
         return after if after is not None and after.deleting and after.created >= 0 else None

@@ -48,8 +48,8 @@ class ExpectationOutcome:
 
 
 def check_figures(expect: Sequence[Expectation], *, where: str) -> None:
-    """Raises RecordingError if an expectation in the header names a figure, or a narrowing of it,
-    that this version doesn't know.
+    """Raises RecordingError if an expectation of the header names an unknown figure, or narrows a
+    figure in a way that this version doesn't know.
     """
     for number, each in enumerate(expect):
         figure = FIGURES.get(each.figure or "")
@@ -66,15 +66,15 @@ def check_figures(expect: Sequence[Expectation], *, where: str) -> None:
 
 
 def scopes(compared: Iterable[Compared]) -> set[FigureScope]:
-    """Returns all scopes for which the ledger must keep sums."""
+    """Returns the narrowed scopes that these name, and their parts: the ledger keeps their sums."""
     narrowed = {each.of for each in compared}
     return {part for of in narrowed for part in (of, *_parts(of).values())} - {FigureScope()}
 
 
 def _parts(of: FigureScope) -> dict[str, FigureScope]:
-    """Splits a scope into scopes, by part. The recording must show an object of each: else the
-    scenario has a mistake. A workload is not separated from its namespace, but from a group, as its
-    pods need not be on the group's nodes.
+    """Returns a scope for each part of a scope, such as its group. If the recording shows no object
+    of one of them, the scenario has a mistake. The scope of a workload keeps its namespace, but no
+    group, as the workload's pods need not be on the group's nodes.
     """
     parts: dict[str, FigureScope] = {
         name: FigureScope(**{name: of.by[name]})
@@ -115,7 +115,7 @@ class _Case:
                 self.broken = (t, read.value, self.objects(read))
 
     def objects(self, read: FigureReading) -> str:
-        """Returns the end of a sentence on a reading: the objects that it is about, if any."""
+        """Returns the objects that a reading is about, as the end of a sentence; empty if none."""
         each, events, others = self.expectation, self.last_events, self.other_events
         objects = objects_of(self.ledger, each, self.tally, read, events=events, others=others)
         return f"; {objects}" if objects else ""

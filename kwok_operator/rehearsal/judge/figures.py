@@ -59,8 +59,9 @@ OF_NODES: Final = frozenset({"group", "zone", "nodePool"})
 
 
 class Place(NamedTuple):
-    """Where an object belongs, as far as it is known. `workload` is KIND/NAMESPACE/NAME;
-    `rehearsed` is the scenario's workload, if its object has another name.
+    """The group, workload and so on that an object belongs to, as far as known. `workload` is
+    KIND/NAMESPACE/NAME, such as Job/default/web-0007; `rehearsed` is the name of the scenario's
+    workload, `web`, if the two names differ.
     """
 
     workload: str = ""
@@ -103,13 +104,13 @@ class FigureScope(ScenarioPart):
 
     @property
     def wide(self) -> "FigureScope":
-        """The same scope without group, zone and NodePool."""
+        """This scope without its group, zone and NodePool."""
         kept = {part: name for part, name in self.by.items() if part not in OF_NODES}
         return FigureScope(**kept)
 
     @property
     def by(self) -> dict[str, str]:
-        """The names that the scope is narrowed by, by part."""
+        """The names in the scope by the names of their fields, such as nodePool; no empty ones."""
         fields = type(self).model_fields
         return {
             f.alias or name: value for name, f in fields.items() if (value := self.__dict__[name])
@@ -175,7 +176,7 @@ class Tally:
         """For each count, the last few objects that were counted, with what happened to them."""
 
     def count(self, name: str, what: str, by: int = 1) -> None:
-        """Adds to a count what happened to an object; `what` names the object and the time."""
+        """Increases the count `name`. `what` names the object that is counted, and the time."""
         self.counts[name] += by
         self.last[name].append(what)
 
@@ -361,7 +362,7 @@ def _without_price(tally: Tally, t: float, _: float | None) -> str:
 
 
 def _count(name: str, of: frozenset[str], *counts: str, **options: Any) -> Figure:
-    """Returns a figure that is the sum of some counts of a tally; by default, of the count with the
+    """Returns a figure: the sum of the given counts of a tally; by default, the count with the
     figure's name.
     """
     counts = counts or (name,)

@@ -113,8 +113,8 @@ class _Budget:
 
 @dataclass(slots=True)
 class _Unpriced:
-    """For a node without a known price: how many seconds the node was in each place, which is a
-    group, zone and NodePool.
+    """How many seconds a node without a known price has been in each place (group, zone and
+    NodePool).
     """
 
     since: float

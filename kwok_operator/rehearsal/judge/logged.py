@@ -117,10 +117,10 @@ class WarningCounts:
         }
 
     def due(self, t: float, *, every: bool = False, before: bool = False) -> Iterator[WarningLine]:
-        """Yields the lines to record at `t`: texts that had no line for a second, or with `every`,
-        all texts.
+        """Yields the lines to record at `t`: for texts with new warnings that had no line for a
+        second, or with `every`, for all texts with new warnings.
 
-        With `before`, they are marked as older than the run, and counting starts again.
+        With `before`, marks the lines as older than the run, and then forgets all texts.
         """
         for (program, text), entry in self._texts.items():
             soon = entry.written is not None and t - entry.written < _AGAIN_SECONDS

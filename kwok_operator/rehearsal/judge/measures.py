@@ -205,8 +205,8 @@ class Waits:
         return _nth(self._done, sorted(waiting), _rank(which, count))
 
     def missing(self, which: str, value: float | None) -> str:
-        """Returns why the figure might differ from `value` once all waits have ended; an empty text
-        if the figure can't change any more.
+        """Returns a clause on how many waits have ended, if the others may still change the `value`
+        of the figure `which`; empty if they can't.
         """
         if not self.unended:
             return ""
@@ -229,7 +229,7 @@ class Waits:
 
 
 def _rank(which: str, count: int) -> int:
-    """Returns the index of a percentile in a sorted list."""
+    """Returns the index of the percentile `which` in a sorted list of `count` values."""
     return max(-(-count * PERCENTILES[which] // 100) - 1, 0)
 
 

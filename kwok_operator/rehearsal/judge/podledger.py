@@ -136,8 +136,8 @@ class PodLedger:
         return heapq.nlargest(SLOWEST, [*self._slowest, *heapq.nlargest(SLOWEST, waiting)])
 
     def placed(self, node: str, place: Place, t: float, *, moved: bool) -> None:
-        """Records that a node exists in this place (group and zone), or, with `moved`, that it is
-        in another rack now.
+        """Records that a node exists in this place (group, zone). Counts the node's pods anew if
+        the node is new, or its place has changed, or its rack (`moved`).
         """
         if moved or self._places.get(node) != place or node in self._gone_nodes:
             self._places[node] = place
@@ -283,7 +283,7 @@ class PodLedger:
             self._no_longer(pod, t, "ended without a node")
 
     def _split(self, pod: PodRecord) -> None:
-        """Counts how long each phase of a pod's start took, as far as it is known."""
+        """Computes how long each phase of a pod's start took, as far as known, and counts it."""
         node, old = pod.node_start, pod.phases
         if pod.starting is None:
             return
@@ -396,7 +396,9 @@ def _pod_waits(tally: Tally) -> tuple[Waits, ...]:
 
 
 def _waits_of(pod: PodRecord) -> tuple[PodWait | None, ...]:
-    """Returns the waits of a pod, in the order of `_pod_waits`."""
+    """Returns the waits of a pod in the order of `_pod_waits`: until it has a node, until it runs,
+    and in each phase of its start.
+    """
     starting = pod.starting
     if starting is None:
         return pod.pending, *(None for _ in ("", *PHASES))
@@ -410,8 +412,8 @@ def _waits_of(pod: PodRecord) -> tuple[PodWait | None, ...]:
 
 
 def _phase_begun(pod: PodRecord, starting: PodWait) -> float:
-    """Returns when the phases that aren't over began; infinity if that isn't known: a pod without a
-    node may still get a node that was requested long ago.
+    """Returns when the phases of a pod's start that aren't over began, in seconds. Infinity, which
+    is unknown, for a pod without a node: it may still get one that was requested long ago.
     """
     return math.inf if pod.bound is None else max(pod.bound, starting.since)
 

@@ -100,8 +100,8 @@ class RackLedger:
         return [*self._most]
 
     def picture(self) -> bytes:
-        """Returns the use of each of the `racks`: NO_NODES, 1 for no pods, 2 for pods on up to half
-        of the usable nodes, 3 for more of them, 4 for all; plus DEGRADED.
+        """Returns a byte for each of the `racks`: NO_NODES, or how many of the usable nodes have
+        pods: 1 none, 2 up to half, 3 more, 4 all; plus DEGRADED if fewer are usable than before.
         """
         return bytes(self._use(rack, most) for rack, most in self._most.items())
 

@@ -308,7 +308,7 @@ class NodeClaimLine:
 
 @dataclass(frozen=True, slots=True, config=_STRICT)
 class _Nested:
-    """A line with one object, under the key of its kind, that holds all fields but `t`."""
+    """A line whose fields, without `t`, are in an object under KEY."""
 
     KEY: ClassVar[str]
     t: Seconds
@@ -354,7 +354,7 @@ class CallLine(_Nested):
 
     @property
     def number(self) -> int:
-        """The argument if it is a number, such as a number of nodes; else 0."""
+        """The argument of the call as a number, such as of nodes; 0 if it is no number."""
         is_one = self.argument.isdecimal() and len(self.argument) < _DIGITS
         return int(self.argument) if is_one else 0
 
@@ -463,7 +463,7 @@ Skips = Callable[[bytes], float | None]
 
 
 def no_line(line: bytes) -> None:
-    """Makes a RecordingReader skip no line: always returns None."""
+    """Always returns None: as `skips`, it makes a RecordingReader skip no line."""
 
 
 class RecordingReader:

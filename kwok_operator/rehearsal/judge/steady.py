@@ -106,10 +106,11 @@ def without_their_pods(
 def not_scheduled(
     unbound: Iterable[Mapping[str, Any]], *, retried: bool, nodes: int = 0
 ) -> list[str]:
-    """Returns the pods that the scheduler may yet bind. Leaves out pods that it has refused for
-    good: with `retried`, all refused pods, as the scheduler has had the time to try them again on
-    new nodes; else those that it has tried on all `nodes`, unless a taint was a reason, as new
-    nodes lose their taints later.
+    """Returns the pods that the scheduler may yet bind.
+
+    Leaves out pods with scheduling gates, and pods that it has refused for good. With `retried`,
+    every refusal is for good: it has had the time to try again on new nodes. Else only a refusal on
+    all `nodes` is, in which no taint was a reason, as new nodes lose their taints later.
     """
     waiting = []
     for pod in unbound:

@@ -180,7 +180,7 @@ class Follower(Protocol):
 class WaitReasons:
     """Finds out why pods waited, while a recording is judged.
 
-    line --Explainer--> chains --> Answers by the expectations that they are about
+    line --Explainer--> chains --> Answers, by the expected scopes that the pods are in
                               └--> the slowest pods' chains, and each group's refusals
     """
 
@@ -235,7 +235,7 @@ class WaitReasons:
             self._slow[chain.pod] = chain
 
     def _of(self, scopes: set[FigureScope]) -> Answers:
-        """Returns the answers about all pods that any of the scopes contains."""
+        """Returns why the pods in any of these scopes waited."""
         answers = Answers()
         for holding, each in self._answers.items():
             if _ALL_PODS in scopes or holding & scopes:
@@ -244,7 +244,7 @@ class WaitReasons:
 
 
 def place_of(chain: Chain) -> Place:
-    """Returns the namespace and the workload of the pod, which a FigureScope may contain."""
+    """Returns the namespace and the workload of a chain's pod, by which scopes may choose it."""
     return Place(chain.workload, chain.pod.partition("/")[0], rehearsed=chain.rehearsed)
 
 
@@ -305,7 +305,7 @@ def judged(recording: RecordingReader, *, name: str, followers: Sequence[Followe
 
 
 def _own(tally: Tally, by: str, t: float) -> dict[str, FigureReading]:
-    """Returns the figures of a tally that can be narrowed by this part of a scope, such as its
+    """Returns those figures of a tally that can be narrowed by `by`, a part of a scope such as
     group.
     """
     return {n: figure.reading(tally, t) for n, figure in FIGURES.items() if by in figure.of}
