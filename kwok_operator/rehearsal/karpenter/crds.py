@@ -1,8 +1,8 @@
 """The CRDs that a user provides for Karpenter, and whether they fit its version.
 
-objects of the folder  --KarpenterCrds.of-->  by kind, with the schema of the version it needs
-CRDs in its program    --unlike-->            a field in which these CRDs differ from the folder's
-an object to apply     --problems-->          its mistakes, by that schema
+objects of the folder  --KarpenterCrds.of-->  CRDs by kind, and their schemas by version
+CRDs in the program    --unlike-->            a field in which these CRDs differ from the folder's
+an object to apply     --problems-->          its mistakes, by the schema of its version
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -42,7 +42,7 @@ class KarpenterCrdsError(KwokOperatorError):
 
 @dataclass(frozen=True, slots=True)
 class KarpenterCrds:
-    """The schemas by API version and kind, and the specs of the CRDs by kind."""
+    """The CRDs of a folder: their schemas by API version and kind, their specs by kind."""
 
     schemas: Mapping[tuple[str, str], Mapping[str, Any]]
     specs: Mapping[str, Mapping[str, Any]]
@@ -101,7 +101,7 @@ class KarpenterCrds:
         return ""
 
     def path_of(self, manifest: Mapping[str, Any]) -> str:
-        """Returns the API path of an object without mistakes."""
+        """Returns the API path of an object that has no `problems`."""
         spec, metadata = self.specs[manifest["kind"]], manifest["metadata"]
         place = f"/apis/{manifest['apiVersion']}"
         if spec.get("scope") == "Namespaced":

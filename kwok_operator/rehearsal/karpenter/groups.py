@@ -117,8 +117,8 @@ def _taints(node: Node) -> Iterator[tuple[str, str, str]]:
 
 
 def common_delay(specs: Mapping[str, KwokNodeGroupSpec]) -> int | None:
-    """Returns after how many seconds nodes of all these groups accept pods; None if that isn't the
-    same constant for all.
+    """Returns the seconds from the request of a node until it accepts pods; None if they aren't
+    constant, or differ between these groups.
     """
     delays = {_delay(spec) for spec in specs.values()}
     return delays.pop() if len(delays) == 1 else None if delays else 0

@@ -51,7 +51,7 @@ class InstanceType:
 
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:
-        """The values that a node of any of its offerings can have, by label."""
+        """The labels that nodes have by their type, with the values that each label can have."""
         return {
             INSTANCE_TYPE_LABEL: (self.name,),
             ARCH_LABEL: (self.architecture,),
@@ -59,9 +59,9 @@ class InstanceType:
         }
 
     def values_of(self, key: str) -> frozenset[str]:
-        """Returns the values that the type itself has for a label.
+        """Returns the values that nodes of this type can have for a label.
 
-        Of the labels that only its offerings have, this knows the zone and the capacity type; for
+        Of the labels that nodes have by their offering, it knows only zone and capacity type; for
         any other one it returns no value.
         """
         values = [self.labels.get(key, ())]
@@ -71,9 +71,9 @@ class InstanceType:
 
 
 def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
-    """Returns an instance type for each shape among the groups. It is named after the instance type
-    of its groups, or gets a new name if another one is called so. If the amounts of its groups
-    differ a little, it has the smallest.
+    """Returns an instance type for each shape among the groups. It has the name of its groups'
+    instance type, or a new one if a type of another shape has that name. If the amounts of its
+    groups differ a little, it has the smallest.
     """
     types, taken, theirs = [], set[str](), {each.instance_type for each in groups}
     for alike in _alike(groups):
@@ -96,8 +96,8 @@ def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
 
 
 def _alike(groups: Iterable[GroupOffering]) -> Iterator[list[GroupOffering]]:
-    """Yields groups of one shape. Groups of one instance type are alike if no amount differs by
-    more than _UNLIKE from the first group's: machines of a type differ a little in their memory.
+    """Yields lists of groups whose nodes have one shape. In groups of one instance type, amounts
+    may differ by up to _UNLIKE of the first group's: machines of a type differ a little in memory.
     """
     kinds: dict[tuple[object, ...], list[tuple[list[Fraction], list[GroupOffering]]]] = {}
     for group in groups:

@@ -106,9 +106,10 @@ def _class_ref(name: str) -> dict[str, str]:
 
 
 def _limits(groups: Sequence[GroupOffering]) -> dict[str, str]:
-    """Returns limits: the most nodes that the groups may have; none if a group has no maximum.
+    """Returns a NodePool's limits: the most nodes that its groups may have, and the CPU of these
+    nodes. Returns none if a group has no maximum.
 
-    Karpenter can limit nodes from 1.12 on. For older versions, a limit of CPU comes closest.
+    Karpenter can limit nodes from 1.12 on. In older versions, only the limit of CPU has an effect.
     """
     bounds = [each.most for each in groups]
     if None in bounds:
@@ -237,7 +238,7 @@ def misfit(pool: Manifest, types: Sequence[InstanceType]) -> tuple[Path, str] | 
 
 
 def kept_taints(pools: Iterable[Manifest]) -> Iterator[str]:
-    """Yields sentences on nodes that take no pods until another program removes their taints."""
+    """Yields a sentence for each NodePool with startupTaints, which another program must remove."""
     for pool in pools:
         taints = as_list(value_at(pool, "spec", "template", "spec", "startupTaints"))
         if keys := [text_at(each, "key") for each in taints]:
@@ -252,15 +253,15 @@ _NEEDS_LABEL: Final = frozenset({"In", "Exists", "Gt", "Lt", "Gte", "Lte"})
 
 
 def _is_custom(key: str) -> bool:
-    """Whether Karpenter treats a label as one that the NodePool itself gives its nodes, by the
-    label's key.
+    """Whether Karpenter takes the key of a label for a custom one, which nodes have only if their
+    NodePool names it.
     """
     domain = key.partition("/")[0] if "/" in key else ""
     return not _NO_CUSTOM_LABEL.fullmatch(domain)
 
 
 def _can_meet(there: Collection[str], requirement: Mapping[str, Any]) -> bool:
-    """Whether some node meets a requirement, of nodes that have one of these values of its label.
-    Without values, the nodes lack the label.
+    """Whether a node can meet a requirement if its label has one of the values `there`; without
+    values, if it lacks the label.
     """
     return any(meets(value, requirement) for value in there or (None,))

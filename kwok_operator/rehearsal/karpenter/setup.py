@@ -156,9 +156,8 @@ def ignored(specs: Mapping[str, KwokNodeGroupSpec], *, delay_given: bool) -> lis
 def unlike_groups(
     specs: Mapping[str, KwokNodeGroupSpec], *, delays: Collection[float | None]
 ) -> list[str]:
-    """Returns sentences on why Karpenter's nodes start sooner, or cost less, than those of groups.
-    `delays` are the delays of its classes, if the user gives them; None for one that isn't
-    constant.
+    """Returns sentences on how Karpenter's nodes differ from the groups' in delay, cost, removal.
+    `delays` are those of the user's classes, in seconds; None for one that can't be read.
     """
     of_groups = common_delay(specs)
     own = sorted(each for each in delays if each is not None and each != of_groups)

@@ -201,7 +201,9 @@ def _with(base: Mapping[str, Any], field: str, **values: Any) -> dict[str, Any]:
 
 
 def _service_of(manifests: Iterable[Manifest]) -> Service:
-    """Returns the Service of the webhooks, once it is sure that the manager finds these."""
+    """Returns namespace and name of the Service that all webhooks have. Raises KueueSetupError if
+    they have several, or the manager would look for their configurations under other names.
+    """
     configurations = [each for each in manifests if each.get("kind") in _WEBHOOKS]
     services = {_service_in(client) for each in configurations for client in clients_of(each)}
     if len(services) != 1:
