@@ -66,8 +66,8 @@ def money(judged: Judged) -> Iterator[str]:
 
 
 def not_grown(judged: Judged) -> Iterator[str]:
-    """Yields the groups, and NodePools of which anything is known, that got no new node in the run,
-    each with the reasons in the recording.
+    """Yields a table of the groups that got no new node in the run, each with the reasons in the
+    recording; also of NodePools, if they launched machines or are named in refusals.
     """
     story, groups = judged.story, judged.story.groups
     pools = [pool for by, pool in story.launched if by == "nodePool" and pool]

@@ -327,7 +327,7 @@ def _span(some: CallsOfAKind | ClaimsOfAKind) -> str:
 
 
 def _what(calls: CallsOfAKind) -> str:
-    """Returns how many machines were requested, or the first call's argument."""
+    """Returns how many machines the calls requested or gave back; else the first one's argument."""
     if calls.total:
         return f"{'+' if WRITES.get(calls.method) == 'up' else ''}{calls.total:,}"
     return f"{calls.argument} and others" if calls.count > 1 else calls.argument
@@ -466,8 +466,8 @@ def _abouts(abouts: Iterable[str]) -> Iterator[str]:
 
 
 def _about(about: str) -> list[str]:
-    """Returns the subject of an object given as KIND/NAMESPACE/NAME, for `marking`; empty for kinds
-    that the page doesn't show elsewhere.
+    """Returns the subjects, for `marking`, of a row about an object KIND/NAMESPACE/NAME; empty for
+    kinds that the page doesn't show elsewhere.
     """
     kind, _, name = about.partition("/")
     if kind == "Pod":

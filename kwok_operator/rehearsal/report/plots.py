@@ -201,7 +201,7 @@ def _lines(lines: Sequence[PlotLine], across: LinearAxis, up: LinearAxis) -> Ite
 
 
 def _pieces(line: PlotLine) -> Iterator[list[tuple[float, float]]]:
-    """Yields the parts of a line that have values, each until the time of the next missing one."""
+    """Yields the parts of a line that have values; a part ends where the next value is missing."""
     piece: list[tuple[float, float]] = []
     for t, value in line.steps:
         if value is not None:

@@ -130,7 +130,7 @@ class _Decisions:
         """
 
     def make(self, kind: str, what: str, since: int, until: int, nodes: int) -> TracePoint:
-        """Adds a decision. Returns the point in the trace from which its arrows lead."""
+        """Adds a decision, or joins it to a recent one of its kind. Returns where arrows begin."""
         point, name, last, times, sum_of_nodes = self._open.get(kind, (None, what, 0, 0, 0))
         if point is not None and since > last + _JOINED:
             self._close(kind)
@@ -423,7 +423,7 @@ class RunTrace:
                 del self._nodes[node.name]
 
     def _settle(self, pod: _TracedPod, level: str, at: int, *, new: bool = False) -> None:
-        """Moves a pod to its present stage, through the stages that it has passed."""
+        """Ends and begins slices of a pod until it is in the stage that its `level` means."""
         state = pod.state
         bound = at if state.bound is None else microseconds(state.bound)
         running = at if state.running is None else microseconds(state.running)

@@ -37,7 +37,7 @@ class TraceThread(NamedTuple):
 
 
 class TracePoint(NamedTuple):
-    """An end point of a flow's arrow: a moment at which a slice of this thread has begun."""
+    """Where an arrow of a flow begins or ends: a moment when a slice of `thread` has begun."""
 
     thread: TraceThread
     at: int
@@ -75,13 +75,13 @@ class TraceEvents:
         return self._processes[name]
 
     def thread(self, pid: int, name: str, *, number: int | None = None) -> TraceThread:
-        """Makes a thread, with a new number or a given one. Viewers show threads by number."""
+        """Makes a thread, with a new number or a given one. Viewers sort threads by number."""
         thread = TraceThread(pid, self.number() if number is None else number)
         self._name("thread", thread, name, thread.tid)
         return thread
 
     def number(self) -> int:
-        """Returns a number that is followed by unused ones, for lanes."""
+        """Returns a new number. The numbers after it are left free for lanes."""
         return next(self._numbers)
 
     def slice(
@@ -150,7 +150,7 @@ class TraceEvents:
 
 @dataclass(slots=True)
 class Lanes:
-    """Threads for slices that may overlap. At most `most` are made."""
+    """Threads for slices that may overlap: a thread has one at a time. Makes up to `most`."""
 
     events: TraceEvents
     pid: int
