@@ -115,7 +115,7 @@ def read_sources(
     *,
     file: str,
 ) -> ReadSources:
-    """Reads what the list at `place` of the scenario applies."""
+    """Reads the objects of `sources`, a list at `place` in the scenario."""
     read = ReadSources()
     for number, source in enumerate(sources):
         path = (*place, number)
@@ -192,8 +192,8 @@ def _note(known: Known, files: Files) -> None:
 
 
 def _note_places(known: Known, files: Files) -> None:
-    """Notes the zones and NodePools of nodes. They count as unknown if a group's template is copied
-    from another source.
+    """Adds the zones and NodePools that are in labels of nodes to `known`. If a group copies its
+    template from elsewhere, notes in `known` that not all of them are known.
     """
     nodes: list[Mapping[str, Any]]
     nodes = [each.value for each in files.others if each.value.get("kind") == "Node"]

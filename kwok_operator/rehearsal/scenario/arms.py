@@ -81,8 +81,8 @@ def arm_of(document: Document, name: str) -> Document:
 
 
 class _Merging:
-    """Merges an arm into its document, and keeps the line numbers. `at` is the path of a part in
-    the file, `to` its path in the result.
+    """Merges an arm into its document, and keeps the line numbers. Paths named `at` are those of
+    parts in the file; `to` is the path of the merged part in the result.
     """
 
     def __init__(self, document: Document) -> None:

@@ -144,8 +144,8 @@ def _label(manifest: dict[str, Any], rehearsal: str) -> None:
 
 
 def _keep_on_groups(spec: dict[str, Any]) -> None:
-    """Restricts a pod to nodes of groups. Each affinity term gets the condition, as one matching
-    term is enough.
+    """Restricts a pod to nodes of groups, in each term of its required node affinity: a node need
+    match only one term.
     """
     affinity = dict(as_map(spec.get("affinity")))
     nodes = dict(as_map(affinity.get("nodeAffinity")))
@@ -160,7 +160,7 @@ def _keep_on_groups(spec: dict[str, Any]) -> None:
 
 
 def nodes_of_pod(pod: Mapping[str, Any]) -> set[str]:
-    """Returns the node of a pod; also the node for which a DaemonSet has created a waiting pod."""
+    """Returns the node that a pod is on, or for which its DaemonSet has created it."""
     spec = as_map(pod.get("spec"))
     required = as_map(as_map(as_map(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED))
     return {

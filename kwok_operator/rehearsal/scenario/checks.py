@@ -170,8 +170,8 @@ def _names(scenario: Scenario) -> Iterator[FieldProblem]:
 
 
 def _numbered_as(name: str, scenario: Scenario) -> str:
-    """Returns the name of another workload that numbers its objects so that one of them gets this
-    name; an empty text if there is none.
+    """Returns another workload of which an object would be named `name`, such as `web-0001` of
+    `web`; empty if there is none.
     """
     others = (each for each in scenario.workloads if each.name != name)
     return next((each.name for each in others if is_object_of(each, name)), "")
@@ -344,8 +344,8 @@ def _in(path: Path, what: str, known: object, name: str) -> Iterator[FieldProble
 def _of_kind(
     kind: str, namespace: str, scenario: Scenario, known: Known
 ) -> tuple[set[str], list[ScenarioWorkload]] | None:
-    """Returns the known names of a kind in a namespace, and the workloads with objects of this
-    kind; None for a kind that isn't checked.
+    """Returns the known names of objects of a kind in a namespace, and the workloads that create
+    such objects; None if `kind` is empty, as the name then isn't checked.
     """
     if not kind:
         return None

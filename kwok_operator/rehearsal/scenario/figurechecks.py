@@ -80,7 +80,7 @@ def _not_recorded(figure: str, scenario: Scenario) -> str:
 
 
 def _without_lines(figure: str, of: FigureScope, scenario: Scenario, known: Known) -> str:
-    """Returns why the figure can't be measured here, and the remedy; empty if it can."""
+    """Returns what the scenario lacks to measure the figure, and the remedy; empty if nothing."""
     karpenter = bool(scenario.karpenters)
     whose = f"the group {of.group} has" if of.group else "no group that is applied has"
     if figure.startswith("instances.") and not _any_group(known, of, scenario, "cloud"):
@@ -125,7 +125,7 @@ def _without_racks(figure: str, scenario: Scenario, known: Known) -> str:
 
 
 def _is_gang(workload: ScenarioWorkload, figure: str) -> bool:
-    """Whether pods of the workload name a gang."""
+    """Whether pods of the workload name a gang, which the figure counts."""
     pods = workload.pods
     if pods is None or figure.startswith(_OF_JOBS):
         return False
@@ -135,7 +135,9 @@ def _is_gang(workload: ScenarioWorkload, figure: str) -> bool:
 
 
 def _any_group(known: Known, of: FigureScope, scenario: Scenario, part: str) -> bool:
-    """Whether a group has this part in its spec, or a patch may add it."""
+    """Whether a group of the scope has the part, such as a price, in its spec, or may get it by a
+    patch of the timeline.
+    """
     if any(step.patch is not None for step in scenario.timeline):
         return True
     groups: Collection[Mapping[str, Any]] = known.groups.values()

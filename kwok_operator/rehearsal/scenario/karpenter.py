@@ -215,7 +215,7 @@ class Karpenter(ScenarioPart):
 
     @property
     def gathers_pods(self) -> float:
-        """After how many seconds without new pods Karpenter decides about the collected ones."""
+        """How many seconds without a new pod Karpenter waits before it acts on collected pods."""
         return min(self.batch_idle or 1.0, self.batch_max or 10.0)
 
     @property

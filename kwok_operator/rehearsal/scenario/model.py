@@ -228,16 +228,18 @@ class Scenario(ScenarioPart):
 
     @property
     def gathers_pods(self) -> float | None:
-        """After how many seconds without new pods Karpenter decides; None without a Karpenter."""
+        """How many seconds without a new pod the slowest Karpenter waits before it acts on
+        collected pods; None if there is no Karpenter.
+        """
         return max((each.gathers_pods for each in self.karpenters.values()), default=None)
 
     @property
     def draws_from(self) -> str:
-        """The seed of all random draws."""
+        """The seed of all random draws: `seed`, or else the scenario's name."""
         return self.seed or self.name
 
     @property
     def operators_seed(self) -> str:
-        """The seed of groups that have none; empty if the operator uses their names as seeds."""
+        """The seed that the operator uses for groups without one; empty if it uses their names."""
         given = self.cluster.flags.get(Component.OPERATOR, {}).get("cloud-seed")
         return given or self.seed or ""

@@ -117,7 +117,7 @@ class _Time(float):
 
 class NoBoundError(ValueError):
     """A value that can't be a bound. What a bound may be depends on the figure, so the message is
-    made later, where the figure is known.
+    replaced where the figure is known (problems.py).
     """
 
 
@@ -135,7 +135,7 @@ def _bound(value: Any) -> Any:
 
 
 def is_time(bound: float) -> bool:
-    """Whether a Bound was written as a time."""
+    """Whether a bound was written as a time, such as 30s."""
     return isinstance(bound, _Time)
 
 

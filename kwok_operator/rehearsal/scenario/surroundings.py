@@ -44,7 +44,7 @@ class Surroundings(Protocol):
         """Returns the files that are applied for a path."""
 
     def text(self, path: str) -> str:
-        """Returns the text of a file that isn't applied to the cluster."""
+        """Returns the text of a file without objects to apply, such as a placement."""
 
     def beside(self, program: str, name: str) -> str | None:
         """Returns the path of a file or folder beside a program; None if the program is missing."""
@@ -53,13 +53,13 @@ class Surroundings(Protocol):
         """Returns the content of a program's file; empty if there is none, or it can't be read."""
 
     def check_program(self, name: str) -> None:
-        """Checks that a process or a step can start this program. Does nothing if the surroundings
-        `lacks` it.
+        """Checks that a process or a step can start this program. No error if `lacks` is True for
+        the program.
         """
 
     def lacks(self, name: str) -> bool:
-        """Whether a program is missing without being a problem, because the scenario is only
-        checked, not played.
+        """Whether a program is missing and that is no problem, as the scenario is only checked, not
+        played.
         """
 
     def check_trace(self, path: str) -> None:

@@ -67,9 +67,10 @@ def _plain(words: Sequence[str]) -> list[str]:
 
 
 def _deletes_nothing(words: Sequence[str], names: Collection[str]) -> str:
-    """Returns why a wait for a deletion could never fail; empty if it can. kubectl takes objects
-    that never existed for deleted. Names of pods and nodes begin with their owner's, so names that
-    begin like one of `names` are accepted.
+    """Returns why a wait for a deletion could never fail; empty if it can, or for another wait.
+
+    kubectl takes objects that never existed for deleted, so all must be among `names`, or begin
+    with one of them and a hyphen, as names of pods and nodes do.
     """
     if not any(word in ("--for=delete", "delete") for word in words):
         return ""
