@@ -96,8 +96,8 @@ def lowered(
 
 
 def _translated(tries: Tries[T], what: Callable[[T], U]) -> Generator[U, bool, T]:
-    """Passes on what `tries` yields, translated by `what`, and the answers to it. Returns what
-    `tries` returns.
+    """Yields what `tries` yields, translated by `what`; sends the caller's answers to `tries`.
+    Returns what `tries` returns.
     """
     try:
         each = next(tries)

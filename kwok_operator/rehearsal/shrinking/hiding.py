@@ -82,11 +82,13 @@ def _refuse_commands(doc: Doc) -> None:
 
 
 class _Made(dict[str, Any]):
-    """Marks an object that was renamed."""
+    """An object that was renamed already, so that _Hider leaves it alone."""
 
 
 def _objects(value: Any) -> Any:
-    """Yields all objects that a document applies, in the order of `_with_objects`."""
+    """Yields all objects that a document applies, in the order in which _with_objects replaces
+    them.
+    """
     if isinstance(value, Mapping):
         for key, part in value.items():
             if key == "object" and isinstance(part, Mapping) and "kind" in part:

@@ -104,7 +104,7 @@ def _placement(doc: Doc) -> list[Part]:
 
 
 def _kept_of_pods(made: Doc, path: Path) -> bool:
-    """Whether a field must stay, of an object that is a pod or creates pods."""
+    """Whether the field at `path` must stay in an object that is a pod, or creates pods."""
     if made.get("kind") == "Pod":
         return _kept_of_template(path, frozenset()) or path == ("spec", "nodeName")
     match path:
@@ -199,8 +199,8 @@ def _flags(doc: Doc) -> Iterator[tuple[Path, Kept]]:
 def _fields(
     roots: Callable[[Doc], Iterator[tuple[Path, Kept]]], depth: int
 ) -> Callable[[Doc], list[Part]]:
-    """Returns a function that lists, as parts to leave out, the fields of a document at one depth
-    below these roots.
+    """Returns a function that lists the fields of a document that can be left out, at one depth
+    below the `roots`: depth 0 are the fields of the roots themselves.
     """
 
     def parts(doc: Doc) -> list[Part]:

@@ -35,8 +35,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number to lower, and its description. `least` is the lowest value that makes sense. The
-    number is at all of these paths in the document, multiplied by `step`.
+    """A number to lower, and its description. `least` is the lowest value that makes sense. At each
+    of the paths, the document has the number multiplied by `step`.
     """
 
     description: str
@@ -299,11 +299,10 @@ def amounts_of_nodes(doc: Doc) -> list[Amount]:
 
 
 def places(value: Any, path: Path, kept: Callable[[Path], bool]) -> Iterator[list[Path]]:
-    """Yields the paths below a path, from coarse to fine, one list for each depth. Leaves out a
-    path that must stay, as `kept` says, but not the paths below it.
+    """Yields for each depth below `path`, from coarse to fine, the paths of the parts that can be
+    left out. Skips a part for which `kept` is True, but not the parts in it.
 
-    A path that is the only one below another isn't yielded, as leaving out that other path has the
-    same effect.
+    Also skips the only child of a part that can be left out itself, as that has the same effect.
     """
     above: Sequence[Path] = [path]
     while above:

@@ -134,8 +134,8 @@ class TryPlayer:
     async def _played(
         self, scenario: Scenario, quiet: float | None
     ) -> tuple[Symptom, tuple[float, float] | None]:
-        """Returns the symptom of a run, and how long it took until its clock started, and after
-        that; None if the clock never started.
+        """Returns the symptom of a run, and the run's seconds before and after its clock started;
+        None for these if the clock never started.
         """
         keeps = range(len(scenario.expect))
         limited = self._limited(scenario, quiet)
@@ -262,11 +262,11 @@ def _delays(autoscaler: ClusterAutoscaler) -> dict[str, float]:
 
 
 def _sooner(autoscaler: ClusterAutoscaler, first: ClusterAutoscaler | None) -> dict[str, str]:
-    """Returns the flags that make an autoscaler act sooner than its scenario wants.
+    """Returns the flags, with values, that make an autoscaler act sooner than its scenario wants.
 
-    `first` is the autoscaler of the scenario as it was given. If a try leaves out the flag of a
-    delay, and the default delay is longer than that of `first`, the delay isn't shortened: the try
-    is to show whether the flag is needed.
+    `first` is the same autoscaler before anything was left out. A delay that has become longer
+    since, as a try leaves out its flag, isn't shortened: the try is to show whether the flag is
+    needed.
     """
     delays, given = _delays(autoscaler), _delays(first or autoscaler)
     return {
@@ -278,7 +278,9 @@ def _sooner(autoscaler: ClusterAutoscaler, first: ClusterAutoscaler | None) -> d
 
 
 def _about(scenario: Scenario, chains: Sequence[Chain]) -> Mapping[int, Sequence[Chain]]:
-    """Returns the chains of the pods that each expectation is about, on whatever nodes they are."""
+    """Returns the chains of the pods that each expectation is about, by the expectation's number.
+    The pods may be on any nodes.
+    """
     scopes = [
         FigureScope.narrowed(workload=each.of.workload, namespace=each.of.namespace)
         for each in scenario.expect

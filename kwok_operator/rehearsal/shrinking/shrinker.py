@@ -45,7 +45,7 @@ class ShrinkError(KwokOperatorError):
 
 
 class _Spent(Exception):
-    """The budget is spent."""
+    """The budget of tries and time is spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +214,8 @@ class Shrinker:
         return self._answers[key]
 
     async def _decided(self, doc: Doc, quiet: float | None) -> bool:
-        """Plays a document, once or until two runs agree (by majority). Returns whether it shows
-        the symptom.
+        """Plays a document once, or, by majority, until two runs give the same result. Returns
+        whether it shows the symptom.
         """
         votes = {True: 0, False: 0}
         while max(votes.values()) < (MOST_TRIES + 1) // 2:

@@ -87,9 +87,8 @@ def because(symptom: Symptom, text: str) -> Symptom:
 
 class TryFollower:
     """Reads the recording of a try while it is judged. It collects the chains of all pods, and the
-    longest `pause` in seconds: a time without a change, after which something changed, or an
-    expected Event came. Other Events don't count, as they may come late, such as those of new
-    nodes.
+    longest `pause`: the most seconds between two changes. An expected Event counts as a change;
+    other Events don't, as they may come late, such as those of new nodes.
     """
 
     def __init__(self, header: RecordingHeader) -> None:
@@ -152,8 +151,8 @@ def symptom_of(
 def _of_nodes(
     outcome: ExpectationOutcome, loops: Sequence[Loop], groups: Collection[str]
 ) -> Reasons:
-    """Returns why there are as many nodes as expected, or more: cluster-autoscaler's reasons to
-    keep nodes, or whether it had a choice between groups.
+    """Returns the reasons for enough or too many nodes, if the expectation is about them: why
+    cluster-autoscaler keeps nodes, or whether it had a choice between groups.
     """
     expected = outcome.expectation
     figure = FIGURES.get(expected.figure or "")

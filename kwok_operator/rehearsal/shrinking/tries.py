@@ -62,8 +62,8 @@ class Tries:
             put(self._path, "".join(f"{json.dumps(line)}\n" for line in [head, *known]))
 
     def known(self, key: str) -> Symptom | None:
-        """Returns the symptom of an earlier try of this document that no call has returned yet;
-        None if there is none.
+        """Returns the symptoms of earlier tries of this document one by one, the next with each
+        call; None if there are no more.
         """
         number = self._given[key]
         if number >= len(self._symptoms[key]):
@@ -72,7 +72,7 @@ class Tries:
         return self._symptoms[key][number]
 
     def add(self, key: str, symptom: Symptom, *, seconds: float) -> None:
-        """Records a try. Raises SettingsError."""
+        """Appends a try to the file. Raises SettingsError if the file can't be written."""
         self._symptoms[key].append(symptom)
         self._given[key] += 1
         line = {
