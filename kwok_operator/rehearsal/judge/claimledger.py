@@ -1,7 +1,7 @@
 """The NodeClaims of Karpenter at one moment of a recording, and how they ended.
 
     line --apply--> levels of the tallies of the NodeClaim's place
-               └--> counts, once it is being deleted or is gone
+               └--> counts, when its deletion begins or it is gone
 
 A NodeClaim belongs to its NodePool from the beginning. It belongs to a group and a zone once its
 labels name them, mostly when Karpenter has launched its machine.

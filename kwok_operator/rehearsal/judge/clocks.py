@@ -54,8 +54,8 @@ def offset_of(answers: Iterable[DatedAnswer]) -> ClockOffset | None:
 
 
 def moved_by(offset: ClockOffset, answer: DatedAnswer) -> float:
-    """Returns by how many seconds, at least, the clock was set since; positive if it was set ahead.
-    0 if the answer is consistent with the offset.
+    """Returns by how many seconds, at least, a clock was set after `offset` was measured; positive
+    if the cluster's was set ahead. 0 if the answer agrees with the offset.
     """
     low, high = _range_of(answer)
     behind = min(high - offset.ahead + offset.error, 0.0)

@@ -137,7 +137,7 @@ def is_workload(wanted: str, workload: str, rehearsed: str = "") -> bool:
 
 
 class Tally:
-    """The sums for one scope, such as a group. The ledger updates them; `t` never decreases."""
+    """The sums for one scope, such as a group. The ledger updates them in the order of time."""
 
     def __init__(self, gaps: WatchGaps, wide: "Tally | None" = None) -> None:
         self.gaps = gaps

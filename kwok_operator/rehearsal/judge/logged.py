@@ -100,7 +100,7 @@ class WarningCounts:
         self._texts: dict[tuple[str, str], _Text] = {}
 
     def add(self, program: str, text: str, trouble: str = "") -> bool:
-        """Counts a text. Returns whether it is new."""
+        """Counts a text, and returns whether it is new. `forget` drops texts by their `trouble`."""
         key = (program, text)
         if key not in self._texts and len(self._texts) >= MOST_TEXTS:
             key = (program, OTHERS)

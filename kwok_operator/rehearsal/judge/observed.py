@@ -248,7 +248,7 @@ def _covering(metadata: Mapping[str, Any], selectors: Mapping[str, object]) -> t
 
 
 def _rehearsed(metadata: Mapping[str, Any], workload: str) -> str:
-    """Returns the name of the scenario's workload; empty if `workload` has the same name."""
+    """Returns the scenario's workload that a label names; empty if `workload` has that name."""
     name = _label(metadata, REHEARSED_LABEL)
     return "" if workload.rpartition("/")[2] == name else name
 

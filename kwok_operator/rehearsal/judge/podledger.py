@@ -4,8 +4,9 @@ nodes.
     line --apply--> PodRecord --_settle--> levels and waits of the tallies of its place
                               --_waited--> a wait has ended, or can't end any more
 
-A pod has the group and zone of its node, whichever is recorded first: nodes and pods are watched
-separately. When a node changes its place, is deleted or created again, its pods are counted anew.
+A pod has the group and zone of its node, even if the node is recorded later, as nodes and pods are
+watched separately. When a node changes its place, is deleted or created again, its pods are counted
+anew.
 """
 
 import heapq
