@@ -259,7 +259,7 @@ def _program(path: Path, name: str, around: Surroundings) -> Iterator[FieldProbl
 
 
 def _process_steps(scenario: Scenario) -> Iterator[FieldProblem]:
-    """Yields steps that start a running process, stop one that doesn't run, or name no process."""
+    """Yields problems with processes that steps start or stop: unknown, never started, or twice."""
     names = {process.name for process in scenario.processes}
     started: Counter[str] = Counter()
     stopped: Counter[str] = Counter()
@@ -322,7 +322,7 @@ def _references(scenario: Scenario, known: Known) -> Iterator[FieldProblem]:
 
 
 def _units(path: Path, step: UnitsStep, known: Known) -> Iterator[FieldProblem]:
-    """Finds levels and units that no group's topology has."""
+    """Yields problems with levels and units that no group's topology has."""
     layouts = layouts_of(known.groups).values()
     labels = {label for each in layouts for layer in each.layers for label in layer.labels}
     if step.level is not None and long_form(step.level) not in labels:

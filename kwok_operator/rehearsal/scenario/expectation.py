@@ -245,8 +245,8 @@ class Compared(ScenarioPart):
         )
 
     def holds_by_now(self, read: FigureReading) -> bool:
-        """Whether a condition holds. If the only bound is `atLeast`, a value of which only a part
-        is known may be enough.
+        """Whether a condition holds. An incomplete value is enough only if the only bound is
+        `atLeast`, which it reaches already.
         """
         if read.value is None or (read.incomplete and self.bounds.keys() != {"atLeast"}):
             return False
