@@ -1,7 +1,7 @@
 """Turns a scenario into one document without other files, and that document into text.
 
 ScenarioFile --inlined--> document --in_yaml--> a file that people read and attach
-                          document --read_again--> ScenarioFile, with all mistakes found in it
+                          document --read_again--> ScenarioFile, with all its mistakes
 """
 
 import copy

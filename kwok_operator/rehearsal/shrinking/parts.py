@@ -71,7 +71,7 @@ def without(doc: Doc, parts: Iterable[Part]) -> Doc:
 
 
 def _named(doc: Doc) -> set[tuple[str, str]]:
-    """Returns namespace and name of all objects that steps may be about."""
+    """Returns namespace and name of all that steps may be about; for a process, "process", name."""
     names = {(space or "default", name) for _, space, name in map(identity, every_object(doc))}
     for each in as_list(doc.get("workloads")):
         names.add((str(each.get("namespace", "default")), str(each.get("name"))))
@@ -79,7 +79,7 @@ def _named(doc: Doc) -> set[tuple[str, str]]:
 
 
 def _about(step: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Returns namespace and name of the objects that a step is about, or waits for."""
+    """Returns what a step is about, or waits for: namespace and name, as `_named` does."""
     subjects = {("process", str(step.get(act))) for act in ("start", "stop")}
     of = as_map(as_map(step.get("after")).get("of"))
     for target in (of, *map(as_map, step.values())):
@@ -248,7 +248,7 @@ def _size(group: Mapping[str, Any]) -> int:
 
 
 def _replicas(owner: Mapping[str, Any]) -> int:
-    """Returns the most pods that an object may have; for a DaemonSet, as many as are placed."""
+    """Returns how many pods an object may have; for a DaemonSet, practically any number."""
     spec = as_map(owner.get("spec"))
     if owner.get("kind") == "DaemonSet":
         return 1 << 30

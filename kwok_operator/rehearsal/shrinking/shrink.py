@@ -116,7 +116,7 @@ async def shrink(
 
 
 def _anonymous(doc: Doc, settings: ShrinkSettings, report: Report) -> tuple[Doc, Report]:
-    """Returns the document with hashes for names, and a report function with the real names."""
+    """Returns the document with hashes for names, and a function that reports the real names."""
     names = Names(settings.folder, settings.table)
     doc = hidden(doc, names.anonymizer)
     names.save()
