@@ -110,7 +110,7 @@ def set_up(
 
 
 def renamed(types: Sequence[InstanceType]) -> list[str]:
-    """Returns a sentence on types whose name isn't the instance type of their groups."""
+    """Returns a sentence on types that don't have the name of their groups' instance type."""
     some = [
         f"{each.name} of {names_in_words(_groups_of(each), most=_MOST_NAMES)}"
         for each in types

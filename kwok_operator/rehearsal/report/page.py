@@ -500,7 +500,7 @@ def _figure(
     whole: bool = True,
     unit: str = "",
 ) -> str:
-    """A table cell with a figure. Its exact value is in an attribute, for programs."""
+    """Returns HTML of a figure's value; the exact value is in an attribute, for programs."""
     of = f' data-{by.lower()}="{escape(part)}"' if by else ""
     exact = "" if number is None else f"{number!r}"
     shown = "none" if number is None else escape(in_words(number, FIGURES[name].unit))
