@@ -15,8 +15,8 @@ _GUIDE: Final = "docs/rehearse-autoscaling.md"
 
 
 def load_scenario(path: Path, around: LocalSurroundings, *, arm: str | None = None) -> ScenarioFile:
-    """Returns the scenario in a file, with all mistakes found in it. Raises SettingsError if the
-    file can't be read.
+    """Returns the scenario in a file, with all its mistakes. Raises SettingsError if the file can't
+    be read.
     """
     return check(read_scenario(str(path), read_text(path), arm=arm), around)
 

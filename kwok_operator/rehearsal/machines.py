@@ -91,9 +91,9 @@ def drawn(
 
 
 def noticed_now(machine: Machine, *, notice: int, now: int) -> dict[str, str]:
-    """Returns annotations for a Node. They tell the operator that the cloud gives notice `now`, and
-    that the node ends after `notice`; both are in milliseconds. The other values drawn for the
-    node's life stay.
+    """Returns annotations for a Node by which the operator ends it: the cloud gives notice `now`,
+    and the node ends after `notice`; both are in milliseconds. Other values that were drawn for
+    the node's life stay.
     """
     life = machine.life or replace(PERFECT, born=now)
     end = End(max(0, now - life.born) + notice, notice, INTERRUPTED)

@@ -249,7 +249,7 @@ def _is_out(group: Mapping[str, Any], pools_out: Set[str]) -> bool:
 
 
 def _out_places(groups: Mapping[str, Any], layouts: Mapping[str, Layout]) -> dict[str, list[range]]:
-    """Returns the places that are out, by domain."""
+    """Returns the places whose units are out, as ranges, by domain of the topology."""
     out = defaultdict[str, list[range]](list)
     for name, layout in layouts.items():
         units = as_list(value_at(groups[name], "spec", "cloud", _UNITS))

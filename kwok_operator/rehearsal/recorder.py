@@ -242,7 +242,7 @@ DECODER: Final[Decoder[Body]] = Decoder(
 
 
 class _Kind(Generic[S]):
-    """The objects of one kind, as they were last recorded. Its reflector passes changes to it."""
+    """Records the objects of one kind, as a reflector reports them; keeps their last states."""
 
     def __init__(
         self,

@@ -272,7 +272,7 @@ class Rehearsal:
 
     @asynccontextmanager
     async def _meanwhile(self) -> AsyncIterator[None]:
-        """Runs all parts of the run while the block runs. The first part that fails ends all."""
+        """Runs watchers, interruptions and the like beside the block. If one fails, all end."""
         async with asyncio.TaskGroup() as tasks:
             going = [
                 tasks.create_task(self._course.keep_flushed()),

@@ -2,8 +2,8 @@
 
     Placement, Nodes of groups  -->  Seats  --take(pod, workload)-->  the name of a node, or None
 
-A StatefulSet's pods are told apart by their ordinals, a DaemonSet's by the nodes that they are for;
-those of other workloads are interchangeable. `left` counts the seats that no pod has taken.
+A StatefulSet's pods differ by their ordinals, a DaemonSet's by the nodes that they are for; those
+of other workloads are interchangeable. `left` counts the seats that no pod has taken.
 """
 
 from collections import Counter, defaultdict

@@ -221,8 +221,8 @@ class Testbed:
             await prepared.withdraw()
 
     def marked(self, manifest: Manifest) -> Manifest:
-        """Returns the object as it is to be created: with the rehearsal's marks in a borrowed
-        cluster.
+        """Returns the object to create: in a borrowed cluster, with the rehearsal's label and kept
+        on nodes of groups.
         """
         return manifest if self.borrowed is None else self.borrowed.marked(manifest)
 
@@ -281,7 +281,7 @@ class Testbed:
     async def _karpenter(
         self, name: str, wanted: Karpenter, program: Path, address: str
     ) -> dict[str, str]:
-        """Prepares the cluster for Karpenter, unless that was done, and returns its variables."""
+        """Returns the environment variables of Karpenter. Prepares the cluster before, but once."""
         if name not in self._prepared:
             self._prepared[name] = await self._place.prepare(name, wanted, program)
             self.caveats += [(name, each) for each in self._prepared[name].caveats]

@@ -203,7 +203,7 @@ def _read(path: Path) -> list[Any]:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises SettingsError if the folder has other files, so that no verdict can be written."""
+    """Raises SettingsError unless the folder is missing, empty, or one of an earlier verdict."""
     try:
         there = sorted(each.name for each in folder.iterdir())
     except FileNotFoundError:
