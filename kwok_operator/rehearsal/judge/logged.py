@@ -35,7 +35,7 @@ _HARMLESS: Final = {
 
 
 class Said(NamedTuple):
-    """The warning in one line of a log. All fields are empty if the line has none."""
+    """What one line of a log says: a warning, or the end of a trouble. Other fields are empty."""
 
     warning: str = ""
     trouble: str = ""
