@@ -8,8 +8,8 @@ system. Calls of Kueue's webhooks are led to this machine: their Service becomes
 The API server connects to it as to any host, and still checks the certificate for the Service's own
 name. So Kueue makes its certificates itself, as in a cluster: it writes them into a Secret, and
 reads them from files. In a cluster a kubelet makes these files from the Secret; here the rehearsal
-does. (Without `internalCertManagement` it takes the certificate of its metrics from a fixed path in
-/etc.)
+does. (Without `internalCertManagement` Kueue takes the certificate of its metrics from a fixed path
+in /etc.)
 """
 
 import copy

@@ -138,8 +138,8 @@ class Shrinker:
             self.report("nothing is known of why; the smallest may fail for another reason")
 
     def _doubt(self, before: Doc) -> None:
-        """Goes back to the document `before` all levels, as tries that ended early can't be
-        trusted. From now on, no try ends early.
+        """Goes back to `before`, the document before the levels were tried, as tries that ended
+        early can't be trusted. From now on, no try ends early.
         """
         if self.by_majority:
             raise ShrinkError("what is left comes out differently each time it is played")
