@@ -1,7 +1,7 @@
 """Keeps one control plane for many rehearsals, and resets it to its first state before each.
 
     kept_cluster(scenario): make it -> install the CRDs and rights -> note the state
-      fresh(): nothing has been played since, or the state is put back (controlplane/rewinding.py)
+      fresh(): nothing was played since then, or the state is put back (controlplane/rewinding.py)
 
 If all rehearsals begin with the same objects, the first rehearsal notes the state again once the
 cluster is steady, so that later rehearsals need not wait for nodes and pods. The control plane has

@@ -75,7 +75,7 @@ class KueuePlace:
         return PreparedKueue(configuration, setup, certificates, health_port, self)
 
     async def apply(self, name: str, wanted: Kueue) -> None:
-        """Applies the objects of the scenario, which its webhooks check."""
+        """Applies the scenario's objects for Kueue, which Kueue's webhooks check."""
         if objects := await self._read(name, wanted.objects):
             await apply_list(self.kubectl, objects, strictly=True)
 

@@ -34,7 +34,7 @@ def log_of_shim(process: str) -> str:
 
 
 class ProgramWarnings:
-    """The warnings of one rehearsal's programs. Its constructor deletes logs of an earlier run in
+    """The warnings of one rehearsal's programs. The constructor deletes an earlier run's logs in
     `folder`.
     """
 

@@ -51,7 +51,7 @@ class OutageChange(NamedTuple):
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The merge patch of its spec; what is null in it is removed."""
+        """The merge patch for the spec of the group or pool; null removes a field."""
         return self.fields if self.path.startswith(POOLS_PATH) else {"cloud": self.fields}
 
     @property

@@ -139,7 +139,7 @@ class RunCourse:
         return self._over_at is None
 
     def stop(self) -> None:
-        """Stops the clock: lines that are written later get the present time."""
+        """Stops the clock: lines that are written later get the time of this call."""
         self._over_at = self.now()
 
     @contextmanager
