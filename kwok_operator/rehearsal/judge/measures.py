@@ -205,8 +205,8 @@ class Waits:
         return _nth(self._done, sorted(waiting), _rank(which, count))
 
     def missing(self, which: str, value: float | None) -> str:
-        """Returns a clause on how many waits have ended, if the others may still change the `value`
-        of the figure `which`; empty if they can't.
+        """Returns a clause on how many waits have ended, if the figure `which` might have another
+        `value` had all of them ended; empty if it can't.
         """
         if not self.unended:
             return ""
