@@ -109,7 +109,7 @@ def _limits(groups: Sequence[GroupOffering]) -> dict[str, str]:
     """Returns a NodePool's limits: the most nodes that its groups may have, and the CPU of these
     nodes. Returns none if a group has no maximum.
 
-    Karpenter can limit nodes from 1.12 on. In older versions, only the limit of CPU has an effect.
+    Karpenter can limit nodes from 1.12 on. For older versions, the limit of CPU comes closest.
     """
     bounds = [each.most for each in groups]
     if None in bounds:
