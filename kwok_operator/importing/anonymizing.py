@@ -72,7 +72,9 @@ def anonymized(
     placement: ImportedPlacement,
     anonymizer: Anonymizer,
 ) -> tuple[list[dict[str, Any]], list[Note], list[Unread], ImportedPlacement]:
-    """Returns its arguments with anonymous names. The table with these names isn't written yet."""
+    """Returns the manifests, notes, unread parts and placement with anonymous names. The table of
+    these names isn't written yet.
+    """
     renamed, renamed_notes = in_new_order(anonymizer.manifests(manifests)), anonymizer.notes(notes)
     # Paths contain namespaces; error messages of the API server contain users and hosts.
     unnamed = [replace(each, path="", reason="the reason was told on screen") for each in unread]

@@ -220,8 +220,8 @@ class Anonymizer:
         return self._hashes[text]
 
     def unlisted_hash(self, text: str) -> str:
-        """Returns such a hash without adding the original to the table, for names that are too
-        numerous to look up.
+        """Returns the hash that `hash` returns, without adding the original to the table: for names
+        that are too numerous to look up.
         """
         return f"n-{base64.b32encode(self._digest(text)).decode().lower()[:_HASH_LENGTH]}"
 

@@ -143,7 +143,9 @@ def _unread_line(each: Unread) -> str:
 
 
 def _first(notes: Sequence[Note]) -> list[str]:
-    """Lists differences because of which the other cluster may behave differently."""
+    """Returns the lines of a section on why the other cluster may behave differently; none if there
+    is no reason.
+    """
     groups = _by_reason([note for note in notes if note.reason in _FIRST])
     lines = [f"- {sentence}: {_examples(group)}" for sentence, group in groups]
     return ["## Know this first", "", *lines, ""] if lines else []

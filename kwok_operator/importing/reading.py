@@ -62,7 +62,9 @@ class Reading:
         return wanted
 
     def wants(self, kind: str, body: Any) -> bool:
-        """Whether the user's flags include an object, by its namespace."""
+        """Whether to import an object: the flags include its namespace and don't exclude it, or the
+        object has none.
+        """
         namespace, settings = _namespace_of(kind, body), self.settings
         if not namespace:
             return True

@@ -320,8 +320,8 @@ class LogReader:
             self.loops.popleft()
 
     def _wanted(self, at: float) -> bool:
-        """Whether a loop is near the moment of interest. While the log is being read, the newest
-        loops count as near, as the moment may still follow.
+        """Whether a loop is near enough to the moment of interest to be kept. While the log is
+        being read, the newest loops are kept, as later lines may show that the moment is near them.
         """
         if self.last is None or at >= self.last - KEEP * (1 if self.at else 2):
             return True

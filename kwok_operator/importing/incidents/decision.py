@@ -205,7 +205,9 @@ def _about_the_log(reader: LogReader) -> list[str]:
 
 
 def _elsewhere(reader: LogReader, at: float | None) -> str:
-    """Returns in words how far the log is from the moment."""
+    """Returns in words how long before the moment the log ends, or how long after it the log
+    begins.
+    """
     if at is None or reader.first is None or reader.last is None:
         return "the log has no loop of cluster-autoscaler"
     if at > reader.last:
@@ -241,9 +243,9 @@ def _window(loops: Sequence[Loop], at: float | None, pending: Iterable[str] | No
 
 
 def _changed(before: Sequence[Loop], loop: Loop) -> bool:
-    """Whether pods were created or deleted by others than CA. After a scale-up, more pods don't
-    show that, as new nodes get DaemonSet pods. After a removal of nodes, no change shows it, as
-    evicted pods are created again.
+    """Whether the number of pods shows that others than CA created or deleted pods. After a
+    scale-up, a larger number doesn't show that, as new nodes get DaemonSet pods. After a removal of
+    nodes, no number shows it, as evicted pods are created again.
     """
     last = before[-1].total
     if last is None or loop.total is None or any(each.removed for each in before):

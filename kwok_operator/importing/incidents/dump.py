@@ -161,8 +161,8 @@ class _Dump:
         self._facts.taken = self._facts.taken or self._newest
 
     def _add_bounds(self, dumped: DumpedObject) -> bool:
-        """Adds the bounds in an object, if it has some, as autoscalers.py does for a live cluster.
-        Returns whether it had.
+        """Adds the bounds that an object has, as autoscalers.py does for a live cluster. Returns
+        whether objects of its kind have bounds.
         """
         group, bounds = _group_and_version(dumped.api_version)[0], self._reading.bounds
         if group in (CAPI, _OPENSHIFT) and f"{dumped.kind.lower()}s" in SCALABLES:
@@ -359,8 +359,8 @@ def _time(text: str) -> int:
 
 
 def _as_capi(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns an OpenShift MachineSet with the annotations of Cluster API, whose values are the
-    same.
+    """Returns an OpenShift MachineSet whose annotations have the names that Cluster API uses. Their
+    values mean the same in both.
     """
     metadata = as_map(body.get("metadata"))
     annotations = {

@@ -98,7 +98,8 @@ def is_log_of_autoscaler(folder: Path, inside: Path) -> bool:
 def pieces_of(path: Path, streamed: Streamed, *, given: bool) -> Iterator[DocumentPiece]:
     """Yields the pieces of a file; `given` means that the user named the file.
 
-    Raises DumpError if it isn't text, or can't be read, and PieceError for errors in it.
+    Raises DumpError if the file isn't text or can't be read, PieceError if its JSON or YAML is
+    wrong.
     """
     text = _text(path, given=given)
     first = ""

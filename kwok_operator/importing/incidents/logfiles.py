@@ -71,8 +71,8 @@ def reading_logs(
 
 
 def _lines(path: Path, damaged: Callable[[str], None], *, given: bool = True) -> Iterator[bytes]:
-    """Yields the lines of a file, each cut after MAX_LINE bytes, and an empty line after each piece
-    of the file. Raises OSError.
+    """Yields the lines of a file, each cut after MAX_LINE bytes. After each chunk of the file,
+    yields an empty line, so that the caller can check for signals. Raises OSError.
     """
     data = unzipped(
         chunks(path, given=given),

@@ -51,7 +51,9 @@ class ImportedPlacement:
     def renamed(
         self, rename: Callable[[Ref], Ref], taint: Callable[[Any], Any]
     ) -> "ImportedPlacement":
-        """Returns the placement with new names from `rename` and `taint`, sorted by these names."""
+        """Returns the placement with the names that `rename` and the taints that `taint` returns,
+        sorted by the new names.
+        """
 
         def node(nth: NthNode) -> NthNode:
             return NthNode(rename(Ref(KIND, "", nth.group)).name, nth.number)

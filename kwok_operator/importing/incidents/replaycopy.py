@@ -77,7 +77,9 @@ class _Names:
         return self._anonymizer.ref(ref) if self._anonymizer else ref
 
     def reason(self, text: str) -> str:
-        """Returns the reason without private names; an empty text if it may contain some."""
+        """Returns a text that gives a reason, with private names replaced; an empty text if other
+        private names may be in it.
+        """
         if self._anonymizer and (match := _INSUFFICIENT.fullmatch(text)):
             return f"Insufficient {self._anonymizer.resource(match[1])}"
         return text if text in _PUBLIC else ""

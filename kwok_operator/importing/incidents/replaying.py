@@ -260,9 +260,7 @@ def _triggered(
     copy: ReplayCopy,
     begun: Mapping[str, int],
 ) -> list[str]:
-    """Returns parts of messages: the message of an Event about this scale-up contains one
-    of them.
-    """
+    """Returns texts, one of which is contained in the message of each Event about this scale-up."""
     added = {each.after - each.before for each in plan.groups}
     names = copy.groups.get(up.group, ())
     own, size = up.after - up.before, copy.sizes.get(names[0], 0) if names else 0

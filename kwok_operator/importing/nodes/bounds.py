@@ -50,7 +50,7 @@ _AS_A_WORD: Final = r".*(?<![A-Za-z0-9]){pool}(?![A-Za-z0-9]).*"
 
 @dataclass(frozen=True, slots=True)
 class ImportedGroup:
-    """A group with `size` nodes; `known_as` are scaling groups that its nodes' labels show."""
+    """A group with `size` nodes; `known_as` are names of scaling groups that its nodes show."""
 
     name: str
     pool: str
@@ -234,7 +234,10 @@ class Bounds:
 
 
 def members_of(scaling: str, groups: Sequence[ImportedGroup]) -> list[ImportedGroup]:
-    """Returns the groups whose nodes belong to a scaling group. The most certain sign decides."""
+    """Returns the groups whose nodes belong to a scaling group: those that are known by its name;
+    if there are none, those whose pool's name is part of its name, and of these the ones in the
+    zone that its name has, if any.
+    """
     whole, last = scaling.lower(), scaling.rpartition("/")[2]
     known = [{name.lower() for name in group.known_as} for group in groups]
     for name in (whole, last.lower()):

@@ -20,7 +20,9 @@ _SOURCE: Final = "cluster-autoscaler"
 
 @dataclass(frozen=True, slots=True)
 class GroupOfNode:
-    """CA's group of a node, by its id. Not `sure`: another group is as much like the node."""
+    """The id of CA's group to which a node belongs. Not `sure`: the template of another group is as
+    much like the node.
+    """
 
     id: str
     sure: bool = True
@@ -66,8 +68,8 @@ class CloudGroups:
         return GroupOfNode(best[0], sure=len(best) == 1)
 
     def identity(self, group: str, identity: Identity) -> Identity:
-        """Returns the identity for the nodes of a CA group in the zone of `identity`, as each
-        imported group has one zone only.
+        """Returns the identity (source, pool, parts) under which to import nodes of a CA group. It
+        has the zone of `identity`, the node's own, as each imported group has one zone only.
         """
         return _SOURCE, _last_part(group), (group, identity[2][-1])
 

@@ -98,8 +98,9 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A node that was read. `kept` is JSON text, as thousands of nodes share few texts; it is empty
-    if it gives no template. `names` are names of the node's scaling group.
+    """A node that was read. `kept` has the kept fields as JSON text, which saves memory: thousands
+    of nodes share few texts. It is empty if no template can be made of the node. `names` are names
+    of the node's scaling group.
     """
 
     name: str
@@ -178,8 +179,8 @@ class Nodes:
         prices: Prices | None = None,
         bounds: Bounds | None = None,
     ) -> Grouped:
-        """Groups the nodes. `group_by` are keys of labels or annotations that decide about pools
-        first.
+        """Groups the nodes. Nodes that have labels or annotations with the keys `group_by` are
+        pooled by their values, whatever else shows their pool.
         """
         return _Grouping(
             [self._nodes[name] for name in sorted(self._nodes)],
@@ -433,8 +434,8 @@ class _Grouping:
 
 
 def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept]]) -> Places:
-    """Maps each label and name of a node to the groups whose nodes had it. Maps a label that the
-    nodes made by the groups have, too, to no group: it needs no replacement.
+    """Maps each label and name of a node to the groups whose nodes had it. A label is mapped to no
+    group if nodes that these groups make have it, too: pods can go on selecting it.
     """
     had: dict[tuple[str, str], set[str]] = defaultdict(set)
     have: set[tuple[str, str]] = set()

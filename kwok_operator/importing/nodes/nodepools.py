@@ -63,7 +63,7 @@ _OF_CLOUDS: Final = (
 
 @dataclass(slots=True)
 class NodePools:
-    """Collects NodePools; `add` accepts any value."""
+    """Collects NodePools. `add` never raises: it notes an object without a valid name."""
 
     _bodies: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _notes: list[Note] = field(default_factory=list)

@@ -167,8 +167,8 @@ def names_of_scaling_group(
 
 
 def _capi_name(annotations: Mapping[str, str]) -> str:
-    """Returns the name of the MachineDeployment to which a Node's Machine belongs, derived from its
-    MachineSet's name. If the Machine has no such owner, returns the owner's name.
+    """Returns the name of the MachineDeployment to which a Node's Machine belongs, derived from the
+    name of the MachineSet that owns the Machine. Any other owner's name is returned unchanged.
     """
     owner = annotations[_OWNER_NAME]
     drawn = _DRAWN.fullmatch(owner) if annotations.get(_OWNER_KIND) == "MachineSet" else None
@@ -261,7 +261,7 @@ def _title(kept: Kept) -> str:
 def names_of(identities: Iterable[Identity]) -> dict[Identity, str]:
     """Returns a valid name for each identity; all names differ. A name is that of the pool, then
     the parts in which the pool's groups differ, then a hash if two groups would get the same name.
-    It doesn't depend on the order of the identities.
+    Names don't depend on the order of the identities.
     """
     pools: dict[tuple[str, str], list[Identity]] = defaultdict(list)
     for identity in identities:

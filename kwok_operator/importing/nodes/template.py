@@ -136,8 +136,8 @@ def _amount(value: object) -> Fraction | None:
 
 
 def _outcome(template: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Returns the parts of a template's nodes by which templates are compared; None if the template
-    is invalid.
+    """Returns labels, annotations, taints and resources of the nodes that a template makes, to
+    compare templates by them; None if the template is invalid.
     """
     try:
         node: Node = resolve(Template.model_validate(template), guard=GuardTaint())

@@ -109,8 +109,8 @@ def templates_of_claims(spec: object) -> list[str]:
 
 
 def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
-    """Returns one term for pods that are equal but have volumes in several places. For each key
-    that all places require, the term allows all values of these places.
+    """Returns at most one term, for pods that are equal but have volumes in several `places`. For
+    each key that every place requires, the term allows the values of all places.
     """
     if not all(places):
         return []
@@ -167,7 +167,7 @@ def require_node(shape: dict[str, Any], name: str) -> None:
 def bind_to_groups(shape: dict[str, Any], *, places: Places, ref: Ref) -> list[Note]:
     """Changes a shape so that it selects groups where it selected nodes.
 
-    Returns notes on the groups, and on what is lost.
+    Returns notes on the pod's groups, and on requirements that were left out.
     """
     rebinder = _Rebinder(places)
     selector = shape.get("nodeSelector", {})

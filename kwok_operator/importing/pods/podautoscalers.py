@@ -71,8 +71,8 @@ class PodAutoscalers:
     def finish(
         self, workloads: Mapping[Ref, Mapping[str, Any]]
     ) -> tuple[dict[Ref, dict[str, Any]], list[Note]]:
-        """Returns the manifests and notes. The pods of their workloads get annotations with their
-        usage.
+        """Returns the manifests of the kept autoscalers, and notes. Adds annotations with the usage
+        to the pod templates of the workloads that they scale.
         """
         manifests: dict[Ref, dict[str, Any]] = {}
         notes: list[Note] = []

@@ -150,7 +150,9 @@ class Workloads:
         self._notes += [Note(ref, Reason.INVALID_FIELD, field=f"spec.{name}") for name in fields]
 
     def _priority(self, spec: object) -> None:
-        """Keeps the PriorityClass that a pod shows, in case it can't be read itself."""
+        """Notes name and value of the PriorityClass that a pod names, in case the class can't be
+        read.
+        """
         name, value = text_at(spec, "priorityClassName"), value_at(spec, "priority")
         if name and isinstance(value, int):
             policy = text_at(spec, "preemptionPolicy")
@@ -167,7 +169,9 @@ class Workloads:
         return manifests
 
     def finish(self, *, places: Places) -> Imported:
-        """Returns the result; `places` gives the groups of nodes, for pods bound to nodes."""
+        """Returns the result. `places` maps nodes to groups; pods that were bound to a node are
+        bound to its group.
+        """
         self._plain |= self._missing_priorities()
         workloads = dict(self._made)
         notes = list(self._notes)
@@ -288,8 +292,8 @@ class Workloads:
             self._gathered.add_owned(pod, owner=(owner.kind, owner.name))
 
     def add_expected(self, body: Mapping[str, Any], node: str) -> None:
-        """Adds a pod of a DaemonSet that could not be read, which an autoscaler expects on each new
-        node of a group; `node` is the name of the group's template.
+        """Adds a DaemonSet's pod that cluster-autoscaler expects on each new node of a group,
+        unless the DaemonSet was read. `node` is the name of the group's template.
         """
         ref, owner = identity("Pod", body), _owner(body)
         if ref is None or owner is None or owner.uid in self._owners:

@@ -21,8 +21,8 @@ raises.
 def cleaner(
     *, places: Places, keep_images: bool = False, anonymizer: Anonymizer | None = None
 ) -> Clean:
-    """Returns a function that cleans objects. `places` are the groups of nodes. With `anonymizer`,
-    the manifests have no names.
+    """Returns a function that cleans objects. `places` maps nodes to groups. With `anonymizer`, the
+    manifests lack name and namespace, and all other names are anonymous.
     """
 
     def clean(kind: str, body: Any) -> dict[str, Any] | None:

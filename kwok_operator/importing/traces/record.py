@@ -53,7 +53,9 @@ class Outcome:
 
 
 async def cluster_id(cluster: ClusterClient) -> str:
-    """Returns a hash that identifies a cluster; empty if it can't be read."""
+    """Returns a hash that identifies a cluster, made from the UID of kube-system; empty if that
+    namespace can't be read.
+    """
     try:
         uid = value_at(await cluster.get("/api/v1/namespaces/kube-system"), "metadata", "uid")
     except Unreadable:

@@ -51,8 +51,8 @@ _GONE_WITHIN: Final = 300.0
 
 
 def planned(settings: ReplaySettings) -> tuple[Replay, Findings, Iterator[Request]]:
-    """Returns the plan, the problems found in the files, and the requests, which are made while the
-    files are read.
+    """Returns the plan, the problems of the files, and the requests. The files are read, and
+    problems added, while the caller iterates over the requests.
     """
     clean, findings = cleaner(places={}), Findings()
     replay = Replay(settings, clean=cleaner(places={}, keep_images=True))
@@ -218,8 +218,8 @@ class Sender:
                 del self._deleted[next(iter(self._deleted))]
 
     def _comes_right(self, request: Request, status: int, message: str) -> bool:
-        """Whether a refused creation may succeed later: an object of the same name may be deleted
-        by then, or the class be known to the API server.
+        """Whether a refused creation may succeed later: once an older object of the same name is
+        deleted, or once the API server knows the PriorityClass.
         """
         if status == _GOING:
             return True

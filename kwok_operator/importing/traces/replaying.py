@@ -172,8 +172,9 @@ class Replay:
                 yield request
 
     def _passed(self, where: str, at: float) -> Iterator[Request]:
-        """Notes the time of a line. If the replay begins at this time, yields the requests of the
-        set-up.
+        """Sets the time of the trace to that of a line. Yields the requests of the set-up once the
+        time is reached from which the user wants the replay. Raises TraceError if a line goes back
+        in time.
         """
         assert self.header is not None
         if at < self._now:
@@ -195,7 +196,9 @@ class Replay:
                 yield from self._create(live, at=0.0, setup=True)
 
     def _settled(self) -> Iterator[Request]:
-        """Ends the state with which a part begins: deletes the objects that it doesn't contain."""
+        """Yields deletions of the known objects that are missing from the state with which a part
+        of the trace begins. Called once the lines of that state are over.
+        """
         present, self._present = self._present, None
         for key in [key for key in self._live if present is not None and key not in present]:
             if not self._live[key].ended:
