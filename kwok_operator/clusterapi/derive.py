@@ -81,7 +81,8 @@ class CapiGroup:
     capacity: Capacity
 
     def manifest(self, *, target: int, offered: bool = True) -> dict[str, Any]:
-        """Returns the manifest to apply, without a target size; `target` is the present one.
+        """Returns the manifest to apply. `target` is the group's present target size: it decides
+        about bounds and annotations, but isn't part of the spec.
 
         Without `offered`, the shim never shows the group to CA.
         """

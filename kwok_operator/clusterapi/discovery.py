@@ -71,7 +71,7 @@ def allowed(
     cluster_name: str,
     labels: Mapping[str, str],
 ) -> bool:
-    """Whether an object matches one of the flags, or there are none."""
+    """Whether an object matches one of the flags. Without flags, every object is allowed."""
     flags = list(discoveries)
     return not flags or any(
         flag.matches(namespace=namespace, cluster_name=cluster_name, labels=labels)

@@ -287,7 +287,7 @@ class Emulation:
         return None
 
     async def _sweep(self, name: str, group: Group | None) -> None:
-        """Deletes the Machines of a group that is gone or is being deleted."""
+        """Deletes the Machines of groups of this name that are gone or being deleted."""
         living = "" if group is None or group.deleting else group.uid
         left = [
             record
@@ -303,8 +303,8 @@ class Emulation:
             self._queue.add(name, LOOK_AGAIN)  # patches fail if the Machine has changed meanwhile
 
     async def _default(self, group: Group, record: ScalableRecord) -> bool:
-        """Writes the defaults that Cluster API's webhook would set, and the annotation with our
-        nodes' label.
+        """Writes the defaults that Cluster API's webhook would set, and adds the label that all
+        simulated nodes have to the annotation from which cluster-autoscaler learns labels.
 
         Returns whether defaults were missing: then this pass can do nothing more.
         """
@@ -346,7 +346,7 @@ class Emulation:
 
     async def _wishes(self, this: _Pass, replicas: int) -> Machines:
         """Returns which Machines the next scale-down deletes first. If the group must scale down
-        now, lists the Machines again before: the cache may lack the newest annotations.
+        now, lists the Machines before, as the cache may lack the newest annotations.
         """
         group, fleet, scalable = this.group, this.fleet, this.record.scalable
         machines = self.machines.group(group.name)

@@ -244,7 +244,7 @@ def machine_set_name(scalable: Scalable) -> str:
 def machine_set(scalable: Scalable, terms: EmulationTerms, *, group_uid: str) -> dict[str, Any]:
     """Makes the only MachineSet of a MachineDeployment.
 
-    It has a revision, so that cluster-autoscaler takes it for the newest one.
+    Its revision makes cluster-autoscaler take it for the newest one.
     """
     labels = machine_labels(scalable, terms.keys, machine_set=machine_set_name(scalable))
     del labels[names.SET_NAME]

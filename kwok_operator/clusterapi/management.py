@@ -169,7 +169,7 @@ class Management:
     def templates(self, scalables: Iterable[Scalable]) -> CapiTemplates | None:
         """Returns the templates of these scalables; None while some are still being read.
 
-        Also begins to follow kinds of templates that are new.
+        Starts to follow each kind of template that the scalables name for the first time.
         """
         templates: dict[tuple[str, InfrastructureRef], Mapping[str, Any]] = {}
         trouble: dict[InfrastructureRef, str] = {}

@@ -4,8 +4,8 @@
                                       └──> findings: Events on the groups
 
 A scalable is a MachineDeployment, MachineSet or MachinePool. No group is removed until all of the
-management cluster is listed. With --clusterapi=emulate, groups are also made here, and their
-Machines by emulate.py.
+management cluster is listed. With --clusterapi=emulate, this module makes the groups, too, and
+emulate.py their Machines.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class Mirror:
         self._logged: frozenset[CapiFinding] = frozenset()
 
     def group_changed(self, name: str) -> None:
-        """Plans a pass if a group that was made here has changed or is gone."""
+        """Plans a pass if a group that this mirror has derived is gone or has changed."""
         group = self._groups.get(name)
         if group is None or constants.CAPI_ANNOTATION in group.annotations:
             self._derived.group_changed(name)
@@ -102,7 +102,9 @@ class Mirror:
                 self._dirty.set()
 
     def recheck(self) -> None:
-        """Applies everything again, as the owner of a field can change without an event."""
+        """Plans a pass that applies all groups again: another client can become owner of a field
+        without an event.
+        """
         self._derived.forget()
         self._dirty.set()
 
@@ -153,8 +155,8 @@ class Mirror:
     def _derive(
         self, scalables: Sequence[Scalable], templates: CapiTemplates, *, owned: set[str]
     ) -> CapiFleet:
-        """Derives the groups of objects that the flags select. Also derives the groups of objects
-        that they no longer select: these groups stay, but CA no longer sees them.
+        """Derives the groups of the scalables that the user's flags select. Groups of scalables
+        that the flags no longer select are derived, too: they stay, but CA no longer sees them.
         """
         keys, arch, flags = (
             self._settings.keys,
@@ -244,8 +246,8 @@ class Mirror:
             await self._writer.set_first_target(derived.name, uid=uid, size=size)
 
     async def _retire(self, scalables: Iterable[Scalable], kinds: Set[str]) -> None:
-        """Deletes derived groups whose scalable is gone: the machines of a real scalable would be
-        gone, too.
+        """Deletes derived groups whose scalable is gone, as with a real Cluster API its machines
+        would be gone, too.
 
         Groups from kinds other than `kinds`, other namespaces or other clusters stay, as nothing is
         known about their scalables.
