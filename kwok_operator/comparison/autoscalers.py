@@ -1,7 +1,8 @@
 """Checks, by the fields of their scenarios, whether arms with different autoscalers have the same
 chances.
 
-arms --unlike_autoscalers--> whether that is fair, and a sentence; None for one kind
+arms --unlike_autoscalers--> whether that is fair, and a sentence; None if all arms have Karpenter,
+                             or none
 """
 
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ from kwok_operator.rehearsal.scenario.process import FlagSet
 
 
 def unlike_autoscalers(arms: Sequence[ComparisonArm]) -> tuple[bool, str] | None:
-    """Returns whether the arms with Karpenter and the others differ only in what the autoscalers
-    decide, and a sentence on it; None if all arms have Karpenter, or none.
+    """Compares the arms that have Karpenter with the other arms. Returns whether only the decisions
+    of the autoscalers differ, and a sentence on it; None if all arms have Karpenter, or none.
     """
     having = [arm for arm in arms if arm.scenario.karpenters]
     if not having or len(having) == len(arms):

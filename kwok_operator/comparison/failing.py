@@ -76,7 +76,7 @@ class FailOutcome:
 
     @property
     def text(self) -> str:
-        """The condition's text, with the arm that the answer is about."""
+        """The condition's text, with the name of the arm for which it was decided."""
         named = self.condition.arm or not self.arm
         return self.condition.text if named else f"{self.condition.text} in {self.arm}"
 
@@ -86,7 +86,7 @@ class FailOutcome:
 
     @property
     def said(self) -> str:
-        """The answer in a word or two; in capitals if it needs attention."""
+        """Whether the condition holds, in a word or two: `FAILS` if so. Capitals need attention."""
         known = {FailAnswer.HOLDS: "FAILS", FailAnswer.HOLDS_NOT: "not so"}
         return known.get(self.answer, self.answer.value.upper())
 

@@ -243,8 +243,8 @@ def _came(rounds: Iterable[Sequence[RunFacts]]) -> FairnessCheck:
 
 
 def _lengths(plan: ComparisonPlan, means: Sequence[float], figures: Sequence[str]) -> FairnessCheck:
-    """Checks that the runs of all arms took about as long. They needn't if each run ends by a
-    condition: then the figures add up until the arm's work is done.
+    """Checks that the runs of all arms took about as long, as some figures add up over a run. Other
+    lengths are fair if each run ends once a condition holds, when its arm's work is done.
     """
     each = [f"{mean:.0f} s in {arm.name}" for mean, arm in zip(means, plan.arms, strict=True)]
     said = f"{', '.join(each)} on average"
@@ -345,9 +345,7 @@ def what_differs(
 
 
 def _values(name: str, facts: Facts) -> dict[str, list[str]]:
-    """Returns all values that a fact had in the runs, by the fact's keys. `name` is the field of
-    RunFacts, a map.
-    """
+    """Returns, by key, all values that `name`, a map in RunFacts, had in the runs."""
     every: list[Mapping[str, str]] = [getattr(run, name) for run in facts.values()]
     keys = {key for each in every for key in each}
     return {key: sorted({each.get(key, "none") for each in every}) for key in keys}

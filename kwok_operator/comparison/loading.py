@@ -94,7 +94,9 @@ def _loaded(
 
 
 def _without_effect(reads: Sequence[ScenarioFile]) -> Iterator[Finding]:
-    """Yields findings on fields that have no effect on Karpenter's nodes, if other arms lack it."""
+    """Yields findings on fields that have no effect on Karpenter's nodes, if another arm has no
+    Karpenter, so that they have an effect there.
+    """
     having = [read for read in reads if read.scenario and read.scenario.karpenters]
     for read in having if len(having) < len(reads) else ():
         for what in read.ignored:

@@ -130,7 +130,9 @@ class Comparison:
 
     @property
     def by_figure(self) -> dict[str, list[Effect | None]]:
-        """The effect of each further arm on each figure; None if its pairs lack the figure."""
+        """The effects on each figure, one of each further arm; None for an arm whose pairs lack the
+        figure.
+        """
         arms = [{effect.figure: effect for effect in each.effects} for each in self.contrasts]
         names = dict.fromkeys(effect.figure for effect in self.effects)
         return {name: [each.get(name) for each in arms] for name in names}
@@ -170,7 +172,9 @@ class Comparison:
 
     @property
     def undecided(self) -> bool:
-        """Whether nothing fails, but a condition has no answer, or nothing could be compared."""
+        """Whether nothing fails, but it isn't known whether a condition holds, or nothing could be
+        compared.
+        """
         nothing = not any(effect.pairs for effect in self.effects)
         return not self.fails and (nothing or not all(each.decided for each in self.fail_if))
 

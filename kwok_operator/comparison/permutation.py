@@ -93,8 +93,9 @@ class BoundTest:
 class Reach:
     """How far the pairs of a figure move together, and how far they must move to be reported.
 
-    If all pairs move alike, the measure is the square root of the number of pairs; the more the
-    pairs differ, the smaller it is.
+    The measure is the sum of the moves, divided by the square root of the sum of their squares. If
+    all pairs move alike, it is the square root of the number of pairs; the more they differ, the
+    smaller it is.
     """
 
     reached: float
@@ -166,8 +167,9 @@ def reaches(
     decided: Collection[str],
     rivals: int = 1,
 ) -> dict[str, Reach]:
-    """Returns the reach of each figure that has at least `fewest_pairs` pairs. `rivals` is the
-    number of arms that are compared with the first.
+    """Returns the reach of each figure that has at least `fewest_pairs` pairs. The test is most
+    sensitive for figures in `first`, a little less for those in `decided`, least for all others.
+    `rivals` is the number of arms that are compared with the first.
     """
     fewest = fewest_pairs(rivals)
     large = {name: each for name, each in pairs.items() if len(each.moves) >= fewest}
@@ -247,8 +249,8 @@ def _beside(paired: Paired, bound: Bound) -> list[float]:
 
 
 def _step_by_step(ways: Mapping[_Key, Sequence[float]], rivals: int) -> dict[_Key, float]:
-    """Returns how far each figure must reach. The figure that reaches farthest is tested against
-    all figures, the next one against all but that one, and so on.
+    """Returns how far each figure must reach to be reported. The figure that reaches farthest is
+    tested against all figures, the next one against all but that one, and so on.
     """
     most = [-math.inf] * len(next(iter(ways.values()), ()))
     rarest = _allowed(len(most), rivals)
@@ -270,8 +272,8 @@ def _signed_sums(
 ) -> list[float]:
     """Returns how far the pairs move together in each combination of flipped signs.
 
-    The first combination flips no sign. With more pairs than bits, only some combinations are
-    tested; these form a group, as the test requires.
+    The first combination flips no sign. With many pairs, only some combinations are tested; these
+    form a group in the mathematical sense, as the test requires.
     """
     bits = min(total - 1, _BITS + _doublings(rivals))
     columns = _columns(bits)
@@ -287,7 +289,8 @@ def _walsh(values: Mapping[int, float], bits: int) -> list[float]:
     """Returns the Walsh transform of the values at these bit masks: in its element w, the sign of a
     value is flipped if w and the value's mask have an odd number of bits in common.
 
-    Most masks have one bit: so most halves are constant, and it takes a few passes, not `bits`.
+    As most masks have a single bit, most halves have only the mask 0, and are constant: a few
+    passes are enough, not `bits`.
     """
     if not any(values):
         return [values.get(0, 0.0)] * (1 << bits)

@@ -32,7 +32,7 @@ Rounds = Mapping[int, "WholeRound"]
 
 @dataclass(frozen=True, slots=True)
 class WholeRound:
-    """A round whose runs are all over. If it was repeated completely, this is the repeat."""
+    """A round whose runs are all over: its repeat, if there is a complete one."""
 
     attempt: int
     busy: bool

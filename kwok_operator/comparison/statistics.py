@@ -258,8 +258,8 @@ def _ratio(a: Sequence[float], b: Sequence[float], bar: float) -> tuple[float, f
 
 
 def _visible(paired: Paired, needed: float, rivals: int) -> float:
-    """Returns how large the mean move of pairs must really be so that a comparison reports it with
-    the probability 1 - MISSED.
+    """Returns how large the true mean move of the pairs must be so that a comparison reports it
+    with the probability 1 - MISSED.
     """
     pairs, normal = len(paired.moves), NormalDist()
     # So few values underestimate the spread by this factor.

@@ -42,8 +42,8 @@ def smallest(effect: Effect) -> str:
 
 
 def of_first_arm(effects: Iterable[Effect | None]) -> str:
-    """Returns in words the first arm's mean of a figure, which any of the figure's `effects` may
-    have.
+    """Returns in words the first arm's mean of a figure, from any of the figure's `effects` that
+    has the mean.
     """
     return next((amount(each, each.a) for each in effects if each and each.a is not None), "none")
 
