@@ -118,12 +118,14 @@ def _unknown(pod: SeenPod, cause: Cause, end: float) -> Iterator[str]:
 
 
 def first_sentence(message: str) -> str:
-    """Returns what is wrong, by a condition's message, without the advice that follows it."""
+    """Returns the first sentence of a condition's message: what is wrong, without the advice that
+    follows.
+    """
     return message.partition(". ")[0]
 
 
 def longest_phase(phases: Mapping[str, float]) -> str:
-    """Returns the name of the longest phase; the first one if several are as long."""
+    """Returns the name of the longest phase; the first one if several have the same length."""
     return max(phases, key=lambda name: phases[name], default="")
 
 
@@ -395,9 +397,9 @@ def _short(message: str) -> str:
 
 
 def named_groups(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
-    """Splits a refusal of cluster-autoscaler by its groups. If the refusal has only their number,
-    their names are taken from the groups' state, where that shows which they must be. Call it at
-    once, as that state changes.
+    """Splits a refusal of cluster-autoscaler by its groups. If the refusal gives only the number of
+    groups, names those in back-off or at their maximum, if there are exactly as many. Call it at
+    once, as the state of groups changes.
     """
     groups, why = cluster.groups.items(), dict[str, str]()
     if refusal.names:

@@ -20,11 +20,10 @@ Domain = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """A reason for which a node doesn't take the pod. `detail` names what it is about, such as a
-    taint.
+    """Why a node doesn't take the pod. `detail` names what the reason is about, such as a taint.
 
-    For a reason that is about a resource, `free` is how much of it no pod uses on the node, and
-    `most` is how much of it the node has for pods.
+    If the reason is about a resource, `free` is how much of it no pod uses on the node, and `most`
+    is how much of it the node has for pods.
     """
 
     reason: str

@@ -334,8 +334,8 @@ def _is_for_size(refusal: GroupRefusal) -> bool:
 
 
 def no_group(too_large: str) -> Cause:
-    """The cause of a pod if cluster-autoscaler names no group that it has considered. It doesn't
-    say which groups there are.
+    """The cause of a pod for which cluster-autoscaler adds no node, without naming a group that it
+    has considered.
     """
     large = f"; {too_large}" if too_large else ""
     return Cause(
@@ -460,7 +460,9 @@ def without_its_node(node: str, *, since: float) -> Cause:
 
 
 def running(waited: float, longest: str = "") -> Cause:
-    """The cause of a pod that runs after a wait. `longest` is a clause on the longest phase."""
+    """The cause of a pod that runs after a wait. `longest` says in a clause which phase was
+    longest.
+    """
     return Cause(
         CauseKind.RUNNING, f"the pod ran after {waited:.1f} s{f', {longest}' if longest else ''}"
     )

@@ -90,8 +90,8 @@ class ClusterReader:
     ) -> Body | None:
         """Returns the object at a path; None if it doesn't exist or can't be read.
 
-        If it doesn't exist, `missing` is called. If it can't be read, a note says so and what the
-        object `shows`. Without `optional`, both cases raise the error of the request.
+        If it doesn't exist, `missing` is called. If it can't be read, a note is added that names
+        what the object `shows`. Without `optional`, both cases raise the error of the request.
         """
         try:
             return decoder.one(await self._request(path, {}, retries=_RETRIES if optional else 0))

@@ -100,7 +100,7 @@ class Explainer:
                     self._cluster.group(line.group).increases.append((line.t, line.argument))
 
     def finish(self, now: float) -> Iterator[Chain]:
-        """Yields the chains of all other pods, as of `now`, the end of the recording."""
+        """Yields the chains that `apply` has not yielded, as of `now`, the end of the recording."""
         yield from (chain_of(pod, self._cluster, now) for pod in self._gone)
         yield from (chain_of(pod, self._cluster, now) for pod in self._pods.values())
 
@@ -229,8 +229,8 @@ class Explainer:
                     cluster.nodes[namespace_less].held.add(line.t, StepKind.HELD, text)
 
     def _about(self, name: str, line: EventLine) -> SeenPod | None:
-        """Returns the pod that an Event is about. If a deleted pod had the same name some seconds
-        before, it may be that one: a recorded Event has no UID.
+        """Returns the pod that an Event is about. As a recorded Event has no UID, this may be a pod
+        of the same name that was deleted some seconds before.
         """
         pod, before = self._pods.get(name), self._lately.get(name)
         if pod is None or before is None:

@@ -31,8 +31,8 @@ MOST_CALLS: Final = 200
 class SeenTexts:
     """What other programs said about one object, as steps of a chain of causes.
 
-    A text that repeats the previous one is dropped. If there are more than MOST_TEXTS, the first
-    ones and the latest are kept, the others dropped.
+    A text that repeats the previous one is dropped. Of more than MOST_TEXTS, the first ones and the
+    latest one are kept.
     """
 
     kept: list[ChainStep] = field(default_factory=list)

@@ -87,7 +87,7 @@ _Key = tuple[CauseKind, str]
 
 
 class Answers:
-    """Counts chains by workload and cause."""
+    """Counts chains by workload and cause, to answer why the pods of a workload waited."""
 
     def __init__(self) -> None:
         self._workloads: dict[str, dict[_Key, _Alike]] = {}
@@ -131,7 +131,9 @@ class Answers:
                 yield f"and {more:,} more workloads; name one"
 
     def worst(self, *, most: int) -> Iterator[str]:
-        """Yields one line for each of the causes that matter most, at most `most` lines."""
+        """Yields a line for each of the `most` most urgent causes; of equally urgent ones, those
+        with more pods come first.
+        """
         every = [
             (_URGENCY.index(key[0]), -len(alike.waits), workload, key)
             for workload, by_cause in self._workloads.items()
