@@ -51,8 +51,9 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Prints the chains of causes of the named pods, or the answers by workload. Raises
-    SettingsError and ConnectionConfigError."""
+    """Prints the chains of causes of the named pods; without names, how many pods of each workload
+    waited for which cause. Raises SettingsError and ConnectionConfigError.
+    """
     try:
         code = _explain(flags)
         sys.stdout.flush()
