@@ -45,7 +45,8 @@ class Groups:
     ) -> dict[str, list[str]]:
         """Makes or changes groups; returns the names of the nodes of each, once they are usable.
 
-        With `within=None` it doesn't wait. Raises GroupError, ManifestError, KubectlError.
+        With `within=None`, returns at once, with the nodes that exist by then. Raises GroupError,
+        ManifestError, KubectlError.
         """
         __tracebackhide__ = True
         objects = manifests(groups)
@@ -61,7 +62,9 @@ class Groups:
         return nodes
 
     def clear(self) -> None:
-        """Deletes the groups that it made, and returns once their nodes are gone."""
+        """Deletes all objects that `__call__` has made, and returns once the groups' nodes are
+        gone.
+        """
         if not self._made:
             return
         objects = [*self._made.values()]
