@@ -156,8 +156,8 @@ class Anonymizer:
         return self.label_key(long_form(label))
 
     def unit(self, value: str, *, label: str = "") -> str:
-        """Returns the anonymous value of a unit such as a rack: the name of its domain is replaced,
-        its numbers stay.
+        """Returns the anonymous value of a label such as a rack's: the domain's name becomes
+        anonymous, the numbers after it stay.
         """
         domains = [
             domain

@@ -274,8 +274,8 @@ def _first(loops: Sequence[Loop], at: float | None) -> int | None:
 
 
 def _waiting(loops: Sequence[Loop], pending: Iterable[str] | None) -> frozenset[str] | None:
-    """Returns the pods that the decision is about: those that were pending. None if the log doesn't
-    show all of them.
+    """Returns the pods that the decision is about: `pending`, or else the pods that the first loop
+    with a list of pods considered. None if the log doesn't show all of them.
     """
     if pending is not None:
         return frozenset(pending)

@@ -77,8 +77,8 @@ class _Names:
         return self._anonymizer.ref(ref) if self._anonymizer else ref
 
     def reason(self, text: str) -> str:
-        """Returns a text that gives a reason, with private names replaced; an empty text if other
-        private names may be in it.
+        """Returns the reason of a refusal if it is a well-known text; `Insufficient NAME` with the
+        anonymous name of the resource; "" for other reasons, which may have private names.
         """
         if self._anonymizer and (match := _INSUFFICIENT.fullmatch(text)):
             return f"Insufficient {self._anonymizer.resource(match[1])}"

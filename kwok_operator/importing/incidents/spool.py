@@ -77,7 +77,9 @@ class Spool:
 
 
 def _reader(file: IO[bytes]) -> Callable[[int], bytes]:
-    """Returns a function that reads decompressed bytes of a file; none at its end."""
+    """Returns a function that reads and decompresses up to a number of bytes; b"" at the file's
+    end.
+    """
     unzip, rest = zlib.decompressobj(), bytearray()
 
     def read(count: int) -> bytes:

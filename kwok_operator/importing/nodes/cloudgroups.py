@@ -29,8 +29,8 @@ class GroupOfNode:
 
 
 class Likeness(NamedTuple):
-    """How many labels and resources a node and a template have in common. `whole`: these are all
-    labels and resources of the template.
+    """How many labels and resources a node and a template have in common. `whole`: the template has
+    no others.
     """
 
     shared: int

@@ -97,8 +97,8 @@ of one pool differ.
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool of nodes. `source` is the key of the label or annotation that names it; `parts` tell
-    its kinds of node apart, if it has several.
+    """A pool of nodes. `source` is the key of the label or annotation that names it. If the pool
+    has several kinds of node, each is a Pool of its own, with other `parts`.
     """
 
     source: str

@@ -43,6 +43,7 @@ class Admitted:
 
     def settle(self, workload: Ref, spec: dict[str, Any]) -> list[Note]:
         """Changes a template's spec to the requests and containers that most of its pods have.
+        Returns notes on what was changed.
 
         Pods of an earlier template, which a rollout is about to replace, don't count.
         """

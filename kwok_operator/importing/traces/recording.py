@@ -320,7 +320,7 @@ def _phase(body: Mapping[str, Any]) -> str:
 
 
 def _duration(body: Mapping[str, Any], *, first_seen: float, at: float) -> float:
-    """Returns for how many seconds a pod ran, from its status, or else from when it was seen."""
+    """Returns for how many seconds a pod ran: by its status, or else from `first_seen` to `at`."""
     try:
         ends = [
             parse_time(str(value_at(container, "state", "terminated", "finishedAt")))

@@ -53,8 +53,8 @@ class Request:
     """A request that is due `at` seconds after the replay's start. It is sent after earlier
     requests about the objects `key` and `after`.
 
-    `setup`: it is sent before the start. END of a Job ends one of the Job's pods, which `path`
-    selects.
+    `setup`: it is sent before the start. With the verb END and a Job as `key`, it ends one of the
+    Job's pods, which `path` selects.
     """
 
     at: float
@@ -239,8 +239,8 @@ class Replay:
         return live
 
     def _check_shape(self, live: _Live, *, where: str) -> None:
-        """Cleans a shape as an import would, as anybody may have written the trace. Raises
-        TraceError.
+        """Cleans the shape of an object as an import would, as anybody may have written the trace.
+        Raises TraceError if the object's kind can't have this shape.
         """
         kind, shape = live.key.kind, live.shape
         if self._cleaned.get(shape) == kind:
