@@ -104,7 +104,9 @@ class MachineWriter:
             await self._delete(record)
 
     async def remove(self, record: MachineRecord) -> None:
-        """Deletes a Machine whose instance is gone, or removes our finalizer from a deleted one."""
+        """Removes our finalizer from a Machine whose instance is gone, and deletes the Machine
+        unless somebody has deleted it before.
+        """
         if record.kept:
             others = {*record.finalizers} - {constants.INSTANCE_FINALIZER}
             await self._patch(record, _finalizers(record, others))

@@ -83,7 +83,7 @@ class Scalable:
 
     @property
     def id(self) -> str:
-        """The name of its group in cluster-autoscaler's messages: Kind/namespace/name."""
+        """The name that cluster-autoscaler gives to the scalable's group: Kind/namespace/name."""
         return f"{self.kind}/{self.namespace}/{self.name}"
 
 

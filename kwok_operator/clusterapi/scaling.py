@@ -98,8 +98,8 @@ def without_retries(
 
 
 def needs_machines(fleet: Fleet, replicas: int) -> bool:
-    """Whether there are more instances than wanted, so that those to delete must be chosen by their
-    Machines. Then the caller reads the Machines again.
+    """Whether there are more instances than wanted. If so, the caller lists the Machines again, as
+    their newest annotations decide which instances are deleted.
     """
     return max(replicas, fleet.min_size) < fleet.target
 

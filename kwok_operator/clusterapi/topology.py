@@ -47,7 +47,9 @@ def is_patched(cluster: Mapping[str, Any], its_class: Mapping[str, Any]) -> bool
 def planned(
     cluster: Mapping[str, Any], its_class: Mapping[str, Any], keys: Keys
 ) -> Iterator[Planned]:
-    """Yields the objects that a topology demands, in its order."""
+    """Yields the MachineDeployments, then the MachinePools that a topology demands, in the order of
+    its lists.
+    """
     topology = as_map(as_map(cluster.get("spec")).get("topology"))
     workers = as_map(topology.get("workers"))
     classes = as_map(as_map(its_class.get("spec")).get("workers"))
