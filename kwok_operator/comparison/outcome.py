@@ -86,7 +86,7 @@ class Contrast:
 
     @property
     def in_words(self) -> str:
-        """The verdict on the figures, in words. It names the arm only if there is a difference."""
+        """The verdict on the figures, in words; with the arm's name if there is a difference."""
         named = [self._named(verdict) for verdict in DIFFERENCES]
         parts = [part for part in named if part]
         if parts:

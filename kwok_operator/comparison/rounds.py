@@ -64,8 +64,8 @@ def _to_repeat(plan: ComparisonPlan, rounds: Rounds) -> list[int]:
 
 
 def runs_left(plan: ComparisonPlan, rounds: Rounds, *, cold: bool) -> Iterator[PlannedRun]:
-    """Yields the runs that are still to be played, with repeats that are likely. With `cold`, a
-    warm-up round comes first.
+    """Yields the runs that are still to be played, and those that will probably be repeated. With
+    `cold`, a warm-up round comes first.
     """
     missing = [number for number in range(1, plan.runs + 1) if number not in rounds]
     again = _to_repeat(plan, rounds)

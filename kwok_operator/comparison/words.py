@@ -14,7 +14,7 @@ _WITHOUT: Final = (
 
 
 def amount(effect: Effect, value: float | None) -> str:
-    """Returns the mean of an arm, with its unit."""
+    """Returns a value, such as the mean of an arm, with the unit of the effect's figure."""
     return in_words(value, FIGURES[effect.figure].unit)
 
 
