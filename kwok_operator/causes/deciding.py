@@ -397,9 +397,9 @@ def _short(message: str) -> str:
 
 
 def named_groups(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
-    """Splits a refusal of cluster-autoscaler by its groups. If the refusal gives only the number of
-    groups, names those in back-off or at their maximum, if there are exactly as many. Call it at
-    once, as the state of groups changes.
+    """Splits a refusal that gives only a number of groups into one for each group, with its name:
+    the groups at their maximum or in back-off, if they are exactly as many. Call it at once, as
+    these states change.
     """
     groups, why = cluster.groups.items(), dict[str, str]()
     if refusal.names:

@@ -130,7 +130,9 @@ def group_lines(groups: Sequence[Body]) -> Iterator[str]:
 
 
 def with_fit(chain: Chain, result: Fit) -> Chain:
-    """Returns the chain with a corrected cause, if some node would take the pod by now."""
+    """Returns the chain. If no node is being added and some node would take the pod by now, the
+    cause becomes that the scheduler hasn't bound the pod yet.
+    """
     if not result.takes or chain.cause.kind not in _OVERRULED:
         return chain
     more = f" and {result.takes - 1:,} more" if result.takes > 1 else ""

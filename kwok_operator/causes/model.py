@@ -219,9 +219,9 @@ def remedy_of(reasons: Iterable[str]) -> str:
 
 
 def known_reasons(text: str) -> frozenset[str]:
-    """Returns the reasons of refusals that a text contains, in the words of their programs. Two
-    reasons explain little and are left out if there are others: that groups are for other pods, and
-    that nodes are full.
+    """Returns the reasons of refusals that a text contains, in the words of the scheduler and
+    autoscalers. Two reasons that explain little are left out if there are others: that groups are
+    for other pods, and that nodes are full.
     """
     reasons = {each for each in (*_PASSING, *_FITTING) if each in text}
     reasons -= {one for one in reasons for other in reasons if one != other and one in other}
