@@ -255,9 +255,9 @@ def _changed(before: Sequence[Loop], loop: Loop) -> bool:
 
 
 def _first(loops: Sequence[Loop], at: float | None) -> int | None:
-    """Returns the index of the loop at the moment: the last that began before it and may still have
-    run, else the next. Without a moment, it is the last loop that did anything, or had pending
-    pods.
+    """Returns the index of the loop at the moment: the last one that began before it, if it may
+    still have run then; else the next one, if it began soon enough. Without a moment, it is the
+    last loop that did anything, or had pending pods. None if there is no such loop.
     """
     if at is None:
         for index in range(len(loops) - 1, -1, -1):
