@@ -302,7 +302,7 @@ def _hindered(cluster: SeenCluster) -> list[str]:
 
 
 def _refused(pod: SeenPod, cluster: SeenCluster, too_large: str) -> Cause:
-    """Returns why a pod waits for which the autoscalers refuse to add a node."""
+    """Returns why a pod waits: the reasons for which the autoscalers add no node for it."""
     refusals = pod.refusals or ()
     # The largest node isn't known yet: nodes that start may get devices late.
     coming = any(group.coming for group in cluster.groups.values())
@@ -335,7 +335,7 @@ def _selects_no_node(message: str) -> bool:
 
 
 def _from_claim(pod: SeenPod, claim: SeenClaim, end: float) -> Cause:
-    """Returns why a pod waits for which Karpenter has made a NodeClaim."""
+    """Returns why a pod still waits although Karpenter has made a NodeClaim for it."""
     state = claim.state
     if state.registered is None and claim.failed.kept:
         return model.no_stock(f"NodePool {state.pool}".strip(), claim.failed.kept[-1].text)
@@ -352,7 +352,7 @@ def _from_claim(pod: SeenPod, claim: SeenClaim, end: float) -> Cause:
 
 
 def _from_groups(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
-    """Returns why a pod waits for which cluster-autoscaler has scaled up groups."""
+    """Returns why a pod still waits although cluster-autoscaler has scaled up groups for it."""
     decided = pod.decided or 0.0
     groups = {name: cluster.group(name) for name in pod.groups}
     for group in groups.values():

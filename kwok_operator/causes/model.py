@@ -299,7 +299,7 @@ def refused(
 
     cluster-autoscaler skips groups in back-off or at a limit before it checks whether the pod fits
     their nodes. So such a refusal says nothing about the pod, unless the group was `chosen` for it
-    before. Groups that are for other pods come last.
+    before. Of groups whose nodes don't fit, those that are for other pods are named last.
     """
     passing = [each for each in refusals if passes(each.reason)]
     fitting = [each for each in refusals if not passes(each.reason)]
