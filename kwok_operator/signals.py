@@ -47,10 +47,11 @@ def cancelled_by_signals() -> Iterator[None]:
         _ends.pop()
         with suppress(NotImplementedError, ValueError, RuntimeError):
             for number in before:
-                loop.remove_signal_handler(number)
-                signal.signal(number, before[number])
                 if _ends:
                     loop.add_signal_handler(number, _ends[-1])
+                else:
+                    loop.remove_signal_handler(number)
+                    signal.signal(number, before[number])
         if ended:
             task.uncancel()
 

@@ -33,8 +33,8 @@ EXIT_CODES: Final = {
     130: "it was interrupted",
 }
 _HELP: Final = """\
-Says whether B is better than A: plays both several times in turn, each run on a cluster of its own,
-and compares their figures.
+Says whether B is better than A: plays both several times in turn, each run on a cluster that is as
+new, and compares their figures.
 
   kwok-operator compare before.yaml after.yaml --runs 12
   kwok-operator compare deploy/scenarios/kubernetes-upgrade.yaml --check

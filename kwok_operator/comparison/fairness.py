@@ -84,7 +84,7 @@ class RunFacts:
     seen_before: bool = False
     """Whether this run was repeated after its first result had been deleted or edited."""
     took: float | None = None
-    """How many seconds the run took, with creating and deleting its cluster; None if unknown."""
+    """How many seconds the run took, with making or resetting the cluster; None if unknown."""
 
     @property
     def busy(self) -> bool:

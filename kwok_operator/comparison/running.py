@@ -230,6 +230,10 @@ class _Playing:
         """Returns the control plane that all runs share; None if each run makes its own."""
         first, *others = (arm.scenario for arm in self._plan.arms)
         shared = controlplane.CAN_REWIND and all(same_control_plane(first, b) for b in others)
+        if self._kept is not None and self._kept.cluster.dead():
+            # A run may end components, such as the API server: the next one needs another cluster.
+            await self._stack.aclose()
+            self._kept = None
         if shared and self._kept is None:
             self._kept = await self._stack.enter_async_context(kept_cluster(first, "comparison"))
         return self._kept

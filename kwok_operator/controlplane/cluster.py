@@ -46,6 +46,17 @@ class Cluster:
         known."""
         return self.directory is None
 
+    @property
+    def kubectl_cache(self) -> Path:
+        """The folder of what kubectl remembers of this cluster. By default it would go by host and
+        port, which other clusters have had."""
+        return self.kubeconfig.with_name("kubectl-cache")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables with which kubectl uses this cluster."""
+        return {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.kubectl_cache)}
+
     def exports(self, search_path: str) -> list[str]:
         """Return shell commands that set the environment for this cluster, and PATH for its
         kubectl."""

@@ -35,6 +35,7 @@ CAN_REWIND: Final = sys.platform == "linux"
 _RESTARTED: Final = ("kube-controller-manager", "kube-scheduler", "kwok-controller")
 _PORT_FLAGS: Final = ("--secure-port=", "--server-address=")
 _ALL: Final = "/registry/"
+_LEASES: Final = "/registry/leases/"
 _OF_THE_API_SERVER: Final = tuple(
     f"/registry/{what}"
     for what in ("masterleases/", "peerserverleases/", "leases/kube-system/apiserver-")
@@ -80,8 +81,13 @@ class Rewinder:
         """Key -> its value (base64) and revision in the state that was noted."""
 
     def note(self) -> None:
-        """Notes the present state, to which `rewind` will return."""
-        self._kept = {key: (kv["value"], _revision(kv)) for key, kv in self._read(values=True)}
+        """Notes the present state, to which `rewind` will return. Leases are no part of it: their
+        holders will have ended, and others would wait until a Lease is over."""
+        self._kept = {
+            key: (kv["value"], _revision(kv))
+            for key, kv in self._read(values=True)
+            if not key.startswith(_LEASES)
+        }
 
     def count(self) -> int:
         """Returns the number of keys in etcd, including Events and Leases of nodes, which `rewind`
@@ -139,7 +145,7 @@ class Rewinder:
             resource = _resource(key)
             if key in self._kept:
                 yield {"request_put": {"key": _packed(key), "value": self._kept[key][0]}}
-            elif resource in used or not key.startswith(resource):
+            elif resource in used or resource == _LEASES or not key.startswith(resource):
                 yield {"request_delete_range": {"key": _packed(key)}}
             elif resource not in emptied:
                 emptied.add(resource)

@@ -12,6 +12,7 @@ and the scenario's processes aren't kept: each rehearsal starts its own.
 import asyncio
 import os
 import random
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from typing import Final
@@ -49,6 +50,7 @@ class KeptCluster:
         self.same_beginning = same_beginning
         self._rewinder = controlplane.Rewinder(cluster)
         self._is_used = False
+        self._kubeconfig = cluster.kubeconfig.read_bytes()
         self.commands = Preloaded()
         """Starts the operator and the shim of each rehearsal."""
         self.version = ""
@@ -70,6 +72,9 @@ class KeptCluster:
     async def fresh(self) -> None:
         """Resets the cluster to the noted state. Raises ControlPlaneError."""
         await self.commands.start()
+        # What a run wrote into these two would reach the next run.
+        self.cluster.kubeconfig.write_bytes(self._kubeconfig)
+        shutil.rmtree(self.cluster.kubectl_cache, ignore_errors=True)
         if self._is_used:
             # A thread can't be cancelled, and must not start components of a cluster that is gone.
             await to_its_end(asyncio.to_thread(self._rewinder.rewind))
@@ -143,7 +148,7 @@ async def kept_cluster(
             kept = KeptCluster(cluster, manifests(()), same_beginning=same_beginning)
             # The processes of its components are waited for once they have been ended.
             afterwards.callback(kept.reap)
-            environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+            environment = {**os.environ, **cluster.environment}
             kubectl = AsyncKubectl(cluster.kubectl, environment)
             await kept.commands.start()
             await install(kubectl, kept.installed)

@@ -341,6 +341,7 @@ async def testbed(
         environment = {
             **os.environ,
             "KUBECONFIG": str(kubeconfig),
+            **(own.environment if own is not None else {}),
             "REHEARSAL": str(logs.parent),
             "PATH": f"{program.parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }

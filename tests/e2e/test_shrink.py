@@ -186,11 +186,22 @@ async def test_nothing_of_a_try_reaches_the_next(tmp_path: Path) -> None:
         # Serials begin anew; the letters before them are those of the group's UID.
         assert [[name[-6:] for name in some] for some in names] == [["000000", "000001"] * 2] * 2
         assert len(set(pids)) == 2 * len(REMEMBERED)
+        written = kept.cluster.kubeconfig.read_text()
+        kubectl("config", "set-context", "--current", "--namespace=kube-public")
+        kept.cluster.kubectl_cache.mkdir(exist_ok=True)
         await kept.fresh()
+        assert kept.cluster.kubeconfig.read_text() == written
+        assert not kept.cluster.kubectl_cache.exists()
         assert kept.differences() == []
         assert _everything(kubectl) == before
         events = kubectl.json("get", "events", "-A")["items"]
         assert [each for each in events if each["metadata"]["namespace"] == "shop"] == []
+        # The holder of a Lease that was noted has ended.
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        kubectl.apply({**lease, "metadata": {"name": "held", "namespace": "default"}})
+        await kept.note()
+        await kept.fresh()
+        assert "held" not in kubectl("get", "leases", "--namespace=default", "--output=name")
 
 
 async def _played(scenario: Scenario, kept: KeptCluster, folder: Path) -> Judged:

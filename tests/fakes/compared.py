@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from kwok_operator.comparison.failing import fail_condition
@@ -66,15 +67,19 @@ class FakeRehearse:
     order: list[str] = field(default_factory=list)
     clusters: list[str | None] = field(default_factory=list)
     """The kept cluster of each run; None for one that makes its own."""
+    dead: list[str] = field(default_factory=list)
+    """The components of the kept cluster that have ended."""
 
     @asynccontextmanager
-    async def keep(self, scenario: Scenario, prefix: str) -> AsyncIterator[str]:
-        yield f"{prefix}-{len(set(self.clusters))}"
+    async def keep(self, scenario: Scenario, prefix: str) -> AsyncIterator[Any]:
+        name = f"{prefix}-{len(set(self.clusters))}"
+        self.dead.clear()
+        yield SimpleNamespace(cluster=SimpleNamespace(name=name, dead=lambda: self.dead))
 
     async def __call__(
         self, scenario: Scenario, settings: Any, *, folder: Path, kept: Any = None, **_: Any
     ) -> Judged:
-        self.clusters.append(kept)
+        self.clusters.append(kept and kept.cluster.name)
         name = folder.name.rpartition("-")[2]
         self.order.append(folder.name)
         self.seeds.append(scenario.draws_from)

@@ -90,6 +90,20 @@ def test_arms_with_one_control_plane_share_it(
     assert fake.clusters == ["comparison-0" if shared else None] * 4
 
 
+def test_a_run_that_ends_the_control_plane_ends_not_the_comparison(
+    path: Path, fake: FakeRehearse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ending(*given: Any, **named: Any) -> Any:
+        played = await fake(*given, **named)
+        fake.dead += ["kube-apiserver"] if named["folder"].name == "1-a" else []
+        return played
+
+    monkeypatch.setattr(running, "rehearse", ending)
+    write(path, scenario(arms={"a": {}, "b": {}}, workloads=FOUR))
+    assert compare(path) == 0
+    assert fake.clusters == ["comparison-0", *["comparison-1"] * 3]
+
+
 def test_three_arms_are_played_in_rounds(
     path: Path, fake: FakeRehearse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
