@@ -75,9 +75,9 @@ class History:
     ) -> "History":
         """Returns the history with the present spec, unchanged if there is nothing to record.
 
-        `oldest` is when the oldest outstanding instance was requested (perhaps just now), None if
-        there is none. `now` is the time that new batches are dated: an edit also holds for
-        instances requested in the same second.
+        Terms that ended before `oldest`, the time at which the oldest outstanding instance was
+        requested, are left out; all are if no instance is outstanding (None). `now` is the time of
+        new requests: what is edited in the same second holds for them, too.
         """
         if oldest is None:
             return History()

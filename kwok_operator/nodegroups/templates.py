@@ -166,7 +166,8 @@ class Templates:
         return replace(entry.resolution, origin=found.origin, retry_in=retry_in)
 
     def forget(self, name: str) -> None:
-        """Has the API server check the group's template again, unless a retry is planned."""
+        """Forgets the result of the check of the group's template, so that the API server checks it
+        again; does nothing if a retry is planned."""
         known = self._known.get(name)
         if known is not None and not known.failures:
             del self._known[name]

@@ -2,10 +2,10 @@
 
     OutageStep, the groups that exist  --Outages-->  patches  --OutagePlayer-->  the cluster
 
-A zone is out when all groups that make nodes in it are out, and have no stock. Their nodes are
-NotReady; instances that are requested there fail at once, so an autoscaler tries other zones.
-A unit is out in all groups of its domain. Nodes without a group, such as those of Karpenter, stay
-as they are.
+An outage of a zone puts all groups out that make nodes in it, and takes their stock. Their nodes
+are NotReady; instances that are requested there fail at once, so an autoscaler tries other zones.
+An outage of a unit, such as a rack, is one in all groups that share its topology domain. Nodes
+without a group, such as those of Karpenter, stay as they are.
 """
 
 import asyncio

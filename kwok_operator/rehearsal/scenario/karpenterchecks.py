@@ -332,8 +332,8 @@ def _is_of_group(what: str, known: Known, specs: Collection[str]) -> bool:
 
 
 def _comes_late(scenario: Scenario, number: int, known: Known) -> Iterator[str]:
-    """Yields what the timeline changes in groups too late: after Karpenter has made instance types
-    of them.
+    """Yields what the timeline changes in groups after Karpenter's instance types were made
+    of them, which is too late.
     """
     specs, process = _scaled(known), scenario.processes[number]
     steps = [*enumerate(scenario.timeline)]

@@ -1,5 +1,5 @@
-"""Decides which expectations a shrinking keeps: --keeps names them by number, by figure or by a
-part of their text, or has a new one in full.
+"""Decides which expectations must come out the same while a scenario is shrunk: --keeps names them
+by number, by figure or by a part of their text, or spells out a new one.
 
 texts, Scenario --expectations--> the expectations, of the scenario or new ones
 """
