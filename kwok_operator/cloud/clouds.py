@@ -175,11 +175,8 @@ class Clouds:
         deciding: bool,
         stop: Callable[[], bool],
     ) -> CloudDecision | None:
-        """Grants or refuses requests, then computes which instances are due; None if `stop()` is
-        true.
-
-        `node` is the node that the template resolves to, or last did. If `deciding` is false,
-        nothing is granted or refused.
+        """Grants or refuses requests, unless `deciding` is false, then computes which instances are
+        due; None if `stop()` is true. `node` is what the template resolves to, or last did.
         """
         known = self._of(group)
         each, units = self._each(observed.cloud, node), Units.of(node, plan.standing)

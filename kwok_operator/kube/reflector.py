@@ -126,8 +126,7 @@ class Reflector(Generic[T]):
         gets each page of a list, before the sink's replace() gets all of it. `on_trouble` is called
         with a sentence about a trouble, and with None when it is over. `on_restart(path, cause)` is
         called each time a watch or a list has ended: "closed" by the server as requested, "expired"
-        history, or "failed". `on_restored` is called when versions go back, before the new list is
-        passed on.
+        history, or "failed". `on_restored` is called when versions go back, before the new list.
         """
         self.synced = asyncio.Event()
         """Set once the sink has received the first full list, and never cleared."""

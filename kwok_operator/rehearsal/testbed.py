@@ -340,8 +340,7 @@ async def testbed(
         program, kubeconfig, own = await _cluster(scenario, settings, stack, report, kept)
         environment = {
             **os.environ,
-            "KUBECONFIG": str(kubeconfig),
-            **(own.environment if own is not None else {}),
+            **(own.environment if own is not None else {"KUBECONFIG": str(kubeconfig)}),
             "REHEARSAL": str(logs.parent),
             "PATH": f"{program.parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }

@@ -16,7 +16,6 @@ from kwok_operator.rehearsal.judge.podledger import scheduling_reasons
 from kwok_operator.rehearsal.judge.recording import (
     EventLine,
     GroupLine,
-    GroupState,
     JobLine,
     NodeClaimLine,
     NodeClaimState,
@@ -359,12 +358,6 @@ def test_instances_are_counted_by_state() -> None:
     assert figure(lines, "instances.Failed", FigureScope(group="a")) == 1
     assert figure(lines, "events") == 4
     assert figure(lines, "events", FigureScope(namespace="ns")) == 3
-
-
-def test_instances_of_earlier_recordings_are_counted_too() -> None:
-    line = GroupLine(1, "a", GroupState(states={"creating": 2, "notReady": 3}))
-    figures = judge(run(line)).figures
-    assert (figures["instances.Creating"], figures["instances.NotReady"]) == (2, 3)
 
 
 @pytest.mark.parametrize(
