@@ -76,7 +76,7 @@ from kwok_operator.nodegroups.autoscaler import MOST_INSTANCES, Fleet
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.naming import group_name
-from kwok_operator.nodegroups.nodecache import NodeCache
+from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
 from kwok_operator.nodegroups.observation import Memory, Observation, observe, observed
 from kwok_operator.nodegroups.parts import Clock
 from kwok_operator.nodegroups.queue import WorkQueue
@@ -116,7 +116,8 @@ class _Known:
 @dataclass(frozen=True, slots=True)
 class _Pass:
     """The data of one pass over a group. `owner` is None if a foreign MachineSet has the name that
-    the group's MachineSet needs.
+    the group's MachineSet needs. `nodes` are those seen, and strays: Nodes that have vanished from
+    the watch, and may only have lost their label.
     """
 
     group: Group
@@ -124,6 +125,7 @@ class _Pass:
     known: _Known
     owner: Owner | None
     seen: Observation
+    nodes: Mapping[int, NodeRecord]
     fleet: Fleet
 
 
@@ -252,7 +254,12 @@ class Emulation:
         owner = await self._owner(group, record)
         seen = observe(group, known.memory, self._cache)
         await asyncio.sleep(0)  # observing thousands of nodes takes a while; lets other tasks run
-        this = _Pass(group, record, known, owner, seen, _fleet(group, known.memory, seen))
+        strays = [r for r in self._cache.strays(group.name).values() if r.owner == group.uid]
+        if strays:
+            self._queue.add(group.name, LOOK_AGAIN)  # nothing reports that one is known to be gone
+        nodes = {**{r.serial: r for r in strays if r.serial is not None}, **seen.records}
+        fleet = _fleet(group, known.memory, seen, nodes)
+        this = _Pass(group, record, known, owner, seen, nodes, fleet)
         if not await self._scale(this) and owner is not None:
             await self._sync_machines(this, owner)
 
@@ -429,7 +436,7 @@ class Emulation:
     async def _sync_machines(self, this: _Pass, owner: Owner) -> None:
         """Creates, updates and deletes Machines to match the group's instances, and writes the
         counts."""
-        group, seen, scalable, terms = this.group, this.seen, this.record.scalable, self._terms
+        group, scalable, terms = this.group, this.record.scalable, self._terms
         labels = machine_labels(scalable, terms.keys, machine_set=owner.name)
         if not selects(scalable, terms.keys, labels):
             sentence = (
@@ -440,8 +447,8 @@ class Emulation:
         projection = project(
             this.fleet,
             self.machines.group(group.name),
-            nodes=seen.records,
-            leaving=seen.stuck,
+            nodes=this.nodes,
+            leaving=this.seen.stuck,
             phases=self._clouds.phases(group.name),
             deleted=self._deleted.get(group.name, set()) | this.known.foreign,
             labels=labels,
@@ -545,7 +552,9 @@ async def _make(call: Callable[[], Awaitable[None]]) -> None:
     await call()
 
 
-def _fleet(group: Group, memory: Memory, seen: Observation) -> Fleet:
+def _fleet(
+    group: Group, memory: Memory, seen: Observation, nodes: Mapping[int, NodeRecord]
+) -> Fleet:
     """Returns the group as a Fleet, on which scaling is decided as in the shim."""
     now = observed(seen, memory, room=MOST_INSTANCES)
     return Fleet(
@@ -553,7 +562,7 @@ def _fleet(group: Group, memory: Memory, seen: Observation) -> Fleet:
         names=group.names,
         spec=group.spec,
         status=memory.status,
-        present={serial: record.name for serial, record in seen.records.items()},
+        present={serial: record.name for serial, record in nodes.items()},
         leaving=frozenset(seen.terminating),
         batches=now.batches,
         next_serial=now.next_serial,
