@@ -88,22 +88,22 @@ def dependence(ones: Sequence[int], others: Sequence[int], *, cells: int = 32) -
     return unevenness(counts)
 
 
-def test_draws_are_spread_evenly() -> None:
+def test_a_million_draws_are_spread_evenly() -> None:
     key, counts = DrawKey("seed", "start"), [0] * CELLS
-    for number in names(5):
+    for number in names(6):
         counts[draw(key, number) * CELLS // RANGE] += 1
-    assert sum(counts) == 100_000
+    assert sum(counts) == 1_000_000
     assert unevenness(counts) < FURTHEST
     # Kolmogorov and Smirnov: nowhere is the share of draws below a value far from the value.
     below, most = 0, 0.0
     for cell, count in enumerate(counts):
         below += count
-        most = max(most, abs(below / 100_000 - (cell + 1) / CELLS))
-    assert most * 1_000 < 9
+        most = max(most, abs(below / 1_000_000 - (cell + 1) / CELLS))
+    assert most * 1_000 < 3
 
 
 def test_neighbours_uses_and_tries_are_independent() -> None:
-    numbers = list(names(4))
+    numbers = list(names(5))
     start, run = ([draw(DrawKey("seed", use), n) for n in numbers] for use in ("start", "run"))
     again = [draw(DrawKey("seed", "start"), number_of_try(n, 1)) for n in numbers]
     later = [draw(DrawKey("seed", "start"), number_of_try(n, 2)) for n in numbers]
