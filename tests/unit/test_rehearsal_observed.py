@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kwok_operator.constants import REHEARSED_LABEL, REQUESTED_AT_ANNOTATION
@@ -316,7 +316,6 @@ _FIELDS = st.sampled_from(
 )
 
 
-@settings(max_examples=40)
 @given(st.dictionaries(_FIELDS, st.dictionaries(_FIELDS, _ODD) | _ODD))
 @example({"metadata": {"annotations": {REQUESTED_AT_ANNOTATION: "9999-01-01T00:00:00Z"}}})
 @example({"metadata": {"creationTimestamp": "0001-01-01T00:00:00Z"}})
