@@ -13,6 +13,8 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from typing import Any, Final
 
 from kwok_operator import __version__
@@ -218,8 +220,8 @@ def _until_it_ends(
 
 
 def _parser(first: str = "") -> argparse.ArgumentParser:
-    """Makes the parser for all commands, or only for the `first` argument if that is a command that
-    has to start fast or to stay small: the modules of all commands take 0.8 s and 6 MB."""
+    """Makes the parser for all commands, or only for the `first` argument if that is a command:
+    the modules of all commands take 0.8 s and 6 MB."""
     parser = argparse.ArgumentParser(
         prog="kwok-operator",
         description="Keeps groups of fake Kubernetes nodes at their size, and rehearses with them.",
@@ -241,8 +243,9 @@ def _parser(first: str = "") -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         return added
 
-    alone = {"run": _add_run, "shim": _add_shim, "why": _add_why}
-    alone.get(first, _add_all)(command)
+    # One function adds both commands of a module that has two.
+    for add in dict.fromkeys([_COMMANDS[first]] if first in _COMMANDS else _COMMANDS.values()):
+        add(command)
     return parser
 
 
@@ -266,45 +269,64 @@ def _add_shim(command: AddCommand) -> None:
     add_shim_flags(command("shim", _shim, help_line, _SHIM_HELP, epilog))
 
 
-def _add_why(command: AddCommand) -> None:
-    from kwok_operator.cli import why
-
-    why.add_commands(command)
-
-
-def _add_all(command: AddCommand) -> None:
-    from kwok_operator.cli import (
-        comparing,
-        explainpod,
-        importing,
-        rehearsing,
-        reports,
-        shrink,
-        traces,
-    )
-    from kwok_operator.cli import install_settings as installing
-    from kwok_operator.clusterapi.settings import add_discovery_flag
+def _add_cloud_config(command: AddCommand) -> None:
     from kwok_operator.shim.settings import add_listen_flags
 
-    _add_run(command)
-    _add_shim(command)
-    overlays = installing.overlays_in_words()
-    of_install = "print the operator's manifests, or apply them to a cluster"
-    config = "print the file for cluster-autoscaler's --cloud-config"
-    add_listen_flags(command("cloud-config", _cloud_config, config, _CLOUD_CONFIG_HELP))
+    help_line = "print the file for cluster-autoscaler's --cloud-config"
+    add_listen_flags(command("cloud-config", _cloud_config, help_line, _CLOUD_CONFIG_HELP))
+
+
+def _add_validate(command: AddCommand) -> None:
+    from kwok_operator.clusterapi.settings import add_discovery_flag
+
     check = command("validate", _validate, "check files before you apply them", _VALIDATE_HELP)
     of_convert = "make groups from Cluster API's objects"
     convert = command("convert", _validate, of_convert, _CONVERT_HELP)
     for each in (check, convert):
         each.add_argument("files", metavar="FILE", nargs="+", help="file, directory, - for stdin")
         add_discovery_flag(each)
-    for module in (importing, traces, rehearsing, comparing, shrink, reports):
-        module.add_commands(command)
-    _add_why(command)
-    explainpod.add_commands(command)
+
+
+def _add_install(command: AddCommand) -> None:
+    from kwok_operator.cli import install_settings as installing
+
+    of_install = "print the operator's manifests, or apply them to a cluster"
+    overlays = installing.overlays_in_words()
     installing.add_install_flags(command("install", _install, of_install, _INSTALL_HELP, overlays))
     of_uninstall = "delete all objects of install"
     installing.add_uninstall_flags(command("uninstall", _install, of_uninstall, _UNINSTALL_HELP))
+
+
+@cache
+def _of_module(name: str) -> Callable[[AddCommand], None]:
+    """Returns a function that adds the commands of a module in this folder."""
+
+    def add(command: AddCommand) -> None:
+        import_module(f"kwok_operator.cli.{name}").add_commands(command)
+
+    return add
+
+
+_COMMANDS: Final[dict[str, Callable[[AddCommand], None]]] = {
+    "run": _add_run,
+    "shim": _add_shim,
+    "cloud-config": _add_cloud_config,
+    "validate": _add_validate,
+    "convert": _add_validate,
+    "import": _of_module("importing"),
+    "record": _of_module("traces"),
+    "replay": _of_module("traces"),
+    "rehearse": _of_module("rehearsing"),
+    "compare": _of_module("comparing"),
+    "shrink": _of_module("shrink"),
+    "report": _of_module("reports"),
+    "diff": _of_module("reports"),
+    "why": _of_module("why"),
+    "explain-pod": _of_module("explainpod"),
+    "install": _add_install,
+    "uninstall": _add_install,
+}
+"""The function that adds each command, in the order of --help."""
 
 
 if __name__ == "__main__":
