@@ -99,8 +99,8 @@ class GroupNodes:
             self.expected[serial] = _Expected(version, now + BEHIND)
 
     def forget_gone(self, batches: Sequence[Batch], *, next_serial: int) -> None:
-        """Forgets gone Nodes, except those that the group's present status still lists as
-        pending."""
+        """Forgets gone Nodes, except those with a serial in `batches`, which the group's status
+        still lists as pending, or from `next_serial` on, which are newer than that status."""
         self.gone = {
             serial
             for serial in self.gone
@@ -109,7 +109,8 @@ class GroupNodes:
 
     def still_expected(self, *, seen: int, now: float) -> list[Batch]:
         """Returns, in batches, the serials of expected Nodes that the watch may not have shown yet;
-        forgets the others. `seen` is the resourceVersion that the watch has reached."""
+        forgets all other expected Nodes. `seen` is the resourceVersion that the watch has reached.
+        """
         self.expected = {
             serial: expected
             for serial, expected in self.expected.items()
@@ -138,8 +139,8 @@ def _is_initializing(mark: Mark | None, *, now: float) -> bool:
     """Whether the node still has startup taints of the simulated cloud, or lacks some of its
     resources.
 
-    This is computed from `mark`, the cloud's decisions. The Node's taints don't show it, as its
-    template may have the same taints for good.
+    This is computed from `mark`, what the cloud has recorded on the Node. The Node's taints don't
+    show it, as the group's template may set the same taints for good.
     """
     if mark is None or mark.life is None:
         return False

@@ -126,7 +126,7 @@ class Call:
 
     @property
     def over(self) -> bool:
-        """Whether the call is answered or given up. Its answer may still have to be sent."""
+        """Whether the call is given up, or its answer is decided, though perhaps not sent yet."""
         return self.code is not None
 
 

@@ -48,7 +48,8 @@ UNKNOWN: Final[State] = (CREATING, None)
 
 @dataclass(slots=True)
 class _Kept:
-    """Phases that were computed for a group; `dates` say when each serial was requested."""
+    """Phases that were computed for a group; `dates` say when the instance with each serial was
+    requested."""
 
     group: Group
     record: CloudRecord
@@ -108,7 +109,8 @@ class InstanceStates:
             del self._kept[uid]
 
     def _current(self, group: Group, status: CloudStatus) -> _Kept:
-        """Returns the group's cache, without phases computed from a status that has changed."""
+        """Returns what is cached of the group, without the phases of instances that a change of its
+        status made outdated."""
         kept = self._kept.get(group.uid)
         if kept is not None and kept.group is group:
             return kept

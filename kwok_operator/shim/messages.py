@@ -3,11 +3,11 @@
     request bytes ──read, options_request──> values
     values ──instances, options, template, ...──> response bytes
 
-Only this module knows the two generations of fields (see externalgrpc.proto): it reads requests of
-either, and answers contain both. It decides nothing: service.py says what to answer.
+Only this module knows the old and the new fields of the protocol (see externalgrpc.proto): it reads
+either in requests, and writes both into answers. What to answer is decided in service.py.
 
-A request is decoded as a whole, even if only two of its strings are needed. For the largest request
-that is sent for each node this takes 2 of the 200 µs of a call.
+A request is decoded as a whole, even if only two of its strings are needed. A call about one node
+takes 200 µs; decoding takes at most 2 of them.
 """
 
 from collections.abc import Iterable
@@ -50,8 +50,8 @@ DELETING: Final = pb.InstanceStatus.instanceDeleting
 
 
 class InstanceErrorClass(IntEnum):
-    """The class of a failure. cluster-autoscaler treats both classes alike, and shows which it
-    is."""
+    """The class of a failure: no resources left, or anything else. cluster-autoscaler shows the
+    class, but acts the same way on either."""
 
     OUT_OF_RESOURCES = 1
     OTHER = 99
@@ -70,7 +70,7 @@ class InstanceFailure(NamedTuple):
 class ExternalInstance(NamedTuple):
     """An instance as cluster-autoscaler gets it; `provider_id` equals the Node's exactly.
 
-    A failure counts only while the instance is CREATING.
+    cluster-autoscaler heeds a failure only while the instance is CREATING.
     """
 
     provider_id: str
@@ -143,7 +143,8 @@ _TIMES: Final = {
 
 
 def options_request(request: bytes) -> tuple[str, GroupOptions]:
-    """Returns the name of the group, and the options to use where the group sets none.
+    """Returns the name of the group that a request names, and the options to use where the group
+    sets none.
 
     Times that the request leaves out get cluster-autoscaler's own defaults: zero would mean that
     nodes are removed at once.

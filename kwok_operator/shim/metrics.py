@@ -45,8 +45,9 @@ class ShimMetrics(ProcessMetrics):
     def watch_store(
         self, *, sizes: Callable[[], tuple[int, int, int]], synced: Callable[[], bool]
     ) -> None:
-        """Adds gauges of what is in memory. `sizes` returns how many groups CA may drive, how many
-        groups there are, and how many nodes."""
+        """Adds gauges of the store. `sizes` returns how many groups CA may drive, how many groups
+        there are, and how many nodes; `synced` returns whether groups and nodes have been listed.
+        """
         text = "Groups that cluster-autoscaler may drive."
         self._gauge("kwok_operator_shim_groups_served", text, lambda: sizes()[0])
         self._gauge("kwok_operator_shim_groups", "Groups that are known.", lambda: sizes()[1])

@@ -2,7 +2,7 @@
 
     CA's defaults + spec.autoscaling.options --merged_options, should_hide_options--> options
     spec.autoscaling, status.resolvedTemplate  --gpu_labels, gpu_types-->  the label, the types
-    a pod's requests  --pod_cost_hourly-->  what they cost at usual prices
+    a pod's requests  --pod_cost_hourly-->  their price for an hour, at fixed rates
 
 CA's price expander compares a pod's price with that of nodes, to see how well they would be used.
 """
@@ -52,9 +52,9 @@ def should_hide_options(
     instead of the group's options.
 
     If CA 1.35 or later gets any options, it gives nodes no time to become Ready, and replaces nodes
-    that are just starting. So while a node is starting, the options are hidden. They are not if an
-    instance has waited for its Node longer than CA's flags allow and the group allows more, because
-    CA would then give that instance up.
+    that are just starting. So the options are hidden while a node is starting; but not if an
+    instance has waited for its Node longer than CA's flags allow while the group allows more, as CA
+    would then give that instance up.
     """
     if not store.is_starting(group):
         return False
@@ -69,8 +69,8 @@ def gpu_labels(groups: Iterable[Group]) -> dict[str, str]:
 
 
 def gpu_types(groups: Iterable[Group]) -> list[str]:
-    """Returns the GPU types that groups name, and those that the GPU labels in their templates
-    name."""
+    """Returns the GPU types in the groups' specs, and the values of the GPU labels in the groups'
+    templates."""
     types: set[str] = set()
     for group in groups:
         if group.spec.autoscaling is not None:
@@ -99,8 +99,8 @@ def pod_cost_hourly(pod: k8s.Pod) -> float:
 
 
 def _label_of_template(group: Group, key: str) -> str:
-    """Returns the value of a label of the template, or "". Checks types, as others may have written
-    anything to status."""
+    """Returns the value of a label of the template, or "". Checks types, as any program may write
+    odd values into the status."""
     return text_at(group.status.resolved_template, "metadata", "labels", key)
 
 

@@ -106,7 +106,7 @@ class CloudProvider:
     def refresh(self, _: bytes) -> bytes:
         """Begins a loop of cluster-autoscaler: decides which groups are left out of this loop.
 
-        For a group without nodes, cluster-autoscaler keeps the copy of its last node for good. So
+        For a group without nodes, cluster-autoscaler keeps a copy of the last one for good. So
         it never sees a new template of a group that was scaled to zero and then changed. If a group
         is left out for one loop, cluster-autoscaler forgets it, and reads its template when it is
         back. Changes before this process began are unknown, so an empty group that has had nodes is
@@ -354,8 +354,8 @@ class CloudProvider:
         return messages.RUNNING if self._store.is_running(group, serial) else messages.CREATING
 
     def _has_node(self, group: Group) -> bool:
-        """Whether the group has both the annotation for scaling from zero, and a node. Only then
-        does a node change the group's template."""
+        """Whether the group has a node, and the annotation for scaling from zero. It is False
+        without the annotation, as then a node doesn't change the group's template."""
         return constants.FROM_ZERO_ANNOTATION in group.annotations and self._store.has_node(group)
 
     def _is_empty(self, group: Group) -> bool:
@@ -374,8 +374,8 @@ def _node_group(group: Group) -> pb.NodeGroup:
 
 
 def instance_name(store: Store, node: pb.ExternalGrpcNode) -> str:
-    """Returns the name of the instance that cluster-autoscaler means. A placeholder, which it makes
-    for an instance without a Node, has its providerID as name."""
+    """Returns the name of the instance that cluster-autoscaler means by `node`. For an instance
+    without a Node, `node` is a placeholder whose name is the instance's providerID."""
     if node.name == node.providerID:
         return node.providerID.removeprefix(store.provider_id_prefix)
     return str(node.name)

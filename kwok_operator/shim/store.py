@@ -126,7 +126,8 @@ class Store:
         return nodes is not None and bool(nodes.there)
 
     def node_of(self, group: Group, provider_id: str) -> str | None:
-        """Returns the name of the instance with this providerID, whether it has a Node or not."""
+        """Returns the name of the instance with this providerID, whether it has a Node or not; None
+        if the providerID lacks the shim's prefix."""
         owner = self._group_of.get(provider_id)
         if owner is not None and owner[0] == group.uid:
             return group.names.name(owner[1])
@@ -134,8 +135,8 @@ class Store:
         return None if name == provider_id else name
 
     def is_running(self, group: Group, serial: int) -> bool:
-        """Whether the instance's Node has been usable for pods, or is older than STARTUP_TIME; True
-        without a Node."""
+        """Whether the instance's Node has been usable for pods, or is older than STARTUP_TIME. It
+        is True if the instance has no Node."""
         node = self.node(group, serial)
         return node is None or node.is_running(now=self._clock())
 
@@ -162,13 +163,14 @@ class Store:
         return self._clock()
 
     def arrived(self, group: Group) -> Set[int]:
-        """Returns the serials of Nodes that exist, and of Nodes that are gone, but that the status
-        may still list as pending."""
+        """Returns the serials of the group's Nodes: all that exist, and those gone ones that the
+        group's status may still list as pending."""
         nodes = self._nodes.get(group.uid)
         return nodes.there.keys() | nodes.gone if nodes else frozenset()
 
     def target(self, group: Group) -> int:
-        """Returns the same target size as `fleet(group).target`, without making the fleet."""
+        """Returns the group's target size: the same as `fleet(group).target`, but mostly without
+        the cost of making the fleet."""
         return target_of(group.spec, group.status, count=lambda: len(self.fleet(group).present))
 
     def fleet(self, group: Group) -> Fleet:

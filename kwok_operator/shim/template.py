@@ -76,8 +76,8 @@ class TemplateTaint(_Strict):
 
 
 class TemplateOverlay(_Strict):
-    """How the template differs from the group's nodes: labels (None: without that label), all of
-    its taints, and amounts, which are all allocatable."""
+    """How the template differs from the group's nodes: in labels (None removes one), in taints
+    (these replace all), and in amounts of resources, which are all allocatable."""
 
     labels: dict[str, str | None] = {}
     taints: tuple[TemplateTaint, ...] | None = None
@@ -116,7 +116,8 @@ def template_node(
 ) -> bytes:
     """Returns the bytes of a Ready node of the group, called `template-<group>`; never empty.
 
-    `uid` is the group's. If the group has a topology, its next node will stand in `place`. With
+    `uid` is the group's. If the group has a topology, `place` is the number of the position in it
+    that the group's next node will have; the template gets the labels of this position. With
     `clusterapi` the node is as CA's provider clusterapi would make it. The same template gives the
     same bytes. Raises TemplateError if the template can't be a Node.
     """
@@ -196,8 +197,8 @@ def _lay_over(node: dict[str, Any], overlay: TemplateOverlay) -> None:
 
 
 def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:
-    """Subtracts the requests of kube-proxy from what is allocatable. CA's provider clusterapi has
-    that pod in its template; externalgrpc has none."""
+    """Subtracts the requests of kube-proxy from what is allocatable. CA's provider clusterapi puts
+    that pod on its templates; externalgrpc puts none."""
     allocatable = dict(_amounts(node, "allocatable"))
     for name, taken in _KUBE_PROXY.items():
         with suppress(KeyError, ValueError):  # encode_node reports an invalid amount
@@ -207,8 +208,9 @@ def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:
 
 
 def _set_apart_from_nodes(node: dict[str, Any]) -> None:
-    """Gives the template a label that no node has. CA must never take an empty group for similar to
-    a group with nodes, as nodes have labels that a template for scaling from zero lacks."""
+    """Gives the template a label that no node has, so that CA never takes an empty group for
+    similar to a group with nodes: its nodes have labels that a template for scaling from zero
+    lacks."""
     labels = node["metadata"]["labels"]
     ours = (constants.NODE_GROUP_LABEL, constants.ALIKE_LABEL)
     compared = {key: text for key, text in labels.items() if key not in ours}
@@ -263,7 +265,7 @@ def _fill_field(message: Message, field: _Field, given: Any, path: str) -> None:
 
 @contextmanager
 def _named(path: str, value: Any) -> Iterator[None]:
-    """Adds the field's name to errors that the library raises about a value."""
+    """Turns errors about a value, such as protobuf's, into TemplateErrors that name the field."""
     try:
         yield
     except (TypeError, ValueError) as error:

@@ -6,7 +6,8 @@ While certificate and key don't fit each other, as when only one file is renewed
 that fitted stays in use. Open connections keep their certificates.
 
 No session can be resumed, as that would skip the check of the client's certificate. TLS 1.3 resumes
-only by tickets, and the shim issues none. TLS 1.2 has another way, which Python can't switch off.
+only by tickets, and the shim issues none. TLS 1.2 can resume without tickets, which Python can't
+switch off, so the shim refuses TLS 1.2.
 
 Clients that fail the handshake are logged, because no call of theirs shows up anywhere else.
 """

@@ -2,10 +2,10 @@
 
     handlers ──ApiTrouble.wrap──> handlers that answer, wait, fail or stay silent, as the plan says
 
-It shows how cluster-autoscaler (CA) copes with such trouble. It needs the shim's flag
---api-trouble, and groups with spec.cloud.apiTrouble. A call about a group is affected if that group
-has this field; a call about all groups, if all served groups have it; a call about a node of no
-group never.
+It shows how cluster-autoscaler (CA) copes with such trouble. It needs a plan, which is the file of
+the shim's flag --api-trouble, and groups with spec.cloud.apiTrouble. A call about a group is
+affected if that group has this field; a call about all groups, if all served groups have it; a call
+about a node of no group never.
 
 What happens to a call is drawn from the plan's seed, the call's name, the group, and how many such
 calls came before, so that a run can be repeated. A call that is to fail fails before anything is
@@ -72,8 +72,8 @@ def fate(plan: TroublePlan, *, rpc: str, group: str, number: int) -> Fate:
 
 
 class ApiTrouble:
-    """Wraps handlers so that calls may fail. `count` gets the name of each affected call, and what
-    happens to it."""
+    """Wraps handlers so that calls are late, fail or get no answer, as `plan` says. `count` gets
+    the name of each affected call, and what happens to it: latency, error or timeout."""
 
     def __init__(
         self, plan: TroublePlan, *, store: Store, count: Callable[[str, str], None]
@@ -133,7 +133,7 @@ class ApiTrouble:
 
     def _group(self, rpc: str, request: bytes) -> str | None:
         """Returns the name of the group that a call is about, "" for a call about all groups; None
-        for a call that never gets trouble."""
+        for a call that goes to its handler unchanged."""
         if not self._store.synced:
             return None
         if rpc in OF_NO_GROUP:

@@ -116,7 +116,8 @@ class _Exponential(_Part):
 
 
 class Latency(_Part):
-    """How long a call waits: written as a delay in spec.cloud, but milliseconds are allowed."""
+    """How long a call waits: a fixed time or a distribution, written as in spec.cloud, except that
+    times may have milliseconds."""
 
     fixed: _Time | None = None
     uniform: _Uniform | None = None
@@ -133,7 +134,7 @@ class Latency(_Part):
         return self
 
     def milliseconds(self, draw: float) -> float:
-        """Returns the wait for `draw`, a random number from 0 to 1."""
+        """Returns the wait in milliseconds that belongs to `draw`, a random number from 0 to 1."""
         # A Delay has whole seconds, so each time is made a thousand times as long.
         scaled = Delay.model_validate(_scaled(self.model_dump(exclude_none=True)))
         return min(span(scaled, draw) / _SCALE, LONGEST)
@@ -194,8 +195,8 @@ class TroublePlan(_Part):
 
 
 def read_plan(path: str) -> TroublePlan:
-    """Reads a plan from a file. Raises ValueError; its message continues a sentence about the
-    flag."""
+    """Reads a plan from a file. Raises ValueError with a message that is to follow the flag and its
+    value: `can't be read: ...`."""
     try:
         text = read_bytes(path, limit=MAX_BYTES, given=True).decode()
     except OSError as error:

@@ -45,7 +45,7 @@ class NotServedError(KwokOperatorError):
 
 
 class BusyError(KwokOperatorError):
-    """Others changed the group again and again, for as long as cluster-autoscaler waits."""
+    """Other programs changed the group again and again, for as long as cluster-autoscaler waits."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,8 @@ class TargetWriter:
         self._turns: dict[str, _Turn] = {}
 
     async def change(self, group: str, decide: Decide) -> Change | None:
-        """Writes a change. Returns it once the API server has it and the store knows it.
+        """Writes the change that `decide` makes of a group. Returns the change (None: nothing to
+        change) once the API server has it and the store knows it.
 
         Raises what `decide` raises, NotServedError, BusyError, and KwokOperatorError if the API
         server doesn't answer: then it is unknown whether the change was made.

@@ -87,7 +87,8 @@ class Patience:
         self._spent = 0
 
     def spend(self) -> None:
-        """Counts a useless frame. Raises Http2ConnectionError if there are too many."""
+        """Counts a useless frame, such as a ping. Raises Http2ConnectionError if there are too
+        many."""
         self._spent += 1
         if self._spent <= self._limit:
             return

@@ -3,9 +3,9 @@
 
 The server offers clients a dynamic table of size 0. If a client accepts, as gRPC's do, its blocks
 don't depend on each other, so the meaning of a whole block can be cached. Its long texts (path,
-authority, user agent) are the same bytes in each call. Decoding their Huffman code is slow, so that
-is cached, too. For these caches blocks are decoded here, with the tables of the hpack library; its
-own Decoder takes four times as long.
+authority, user agent) are the same bytes in each call. Decoding their Huffman code is slow, so the
+decoded texts are cached, too. For these caches blocks are decoded here, with the tables of the
+hpack library; its own Decoder takes four times as long.
 """
 
 import re
