@@ -99,7 +99,7 @@ def _seconds(value: object) -> float | None:
 
 
 def describe_failure(error: Exception, *, timeout: float | None = None) -> str:
-    """Describes in a few words why there was no answer. aiohttp's own messages are long, or
+    """Describes in a few words why a request got no answer. aiohttp's own messages are long, or
     empty."""
     match error:
         case aiohttp.ClientConnectorCertificateError():

@@ -249,9 +249,9 @@ def _adapters(
 
 
 def only(names: str, **parts: Any) -> Any:
-    """Returns a type for `Decoder` with these fields, whatever their values are. `parts` are fields
-    with a type of their own, such as another one of `only`. All other fields are skipped.
-    """
+    """Returns a type for `Decoder` with these fields, whose values may have any type. `parts` are
+    fields with a type of their own, such as one that `only` made. Other fields of an object are
+    skipped."""
     make: Any = TypedDict  # type checkers read fields only from a literal
     return make("Fields", {**dict.fromkeys(names.split(), Any), **parts}, total=False)
 

@@ -151,8 +151,8 @@ class Recorder:
     ) -> None:
         """Emits an Event about a group, a profile or a ConfigMap, and logs it.
 
-        `log` is added to the log line, to mark the begin or the end of a trouble
-        (observability/logs.py).
+        `log` adds keys to the log line: `trouble` with the name of a problem that begins, or `over`
+        with that of one that ends (observability/logs.py).
         """
         level, reference = logging.WARNING if kind == "Warning" else logging.INFO, subject.reference
         what = "group" if reference["kind"] == KIND else reference["kind"].lower()
@@ -228,8 +228,8 @@ class Recorder:
         *,
         now: datetime,
     ) -> _Record:
-        """Returns the record with this content, a new one if there is none. If the object has many
-        Events of the same reason already, it is the one that combines all further ones."""
+        """Returns the record with this content, a new one if there is none. Once the object has
+        SIMILAR records of this kind and reason, all further messages share one record."""
         said = message
         name = event_name(reference, kind, reason, said)
         if name not in story.records:

@@ -112,8 +112,7 @@ class _Plan:
     don't count: they were in flight together."""
 
     def advance(self) -> Any:
-        """Returns the next new job. `upcoming`, read ahead from the iterator, is then the job after
-        it."""
+        """Returns the next new job, and reads the one after it from `jobs` into `upcoming`."""
         job, self.upcoming = self.upcoming, next(self.jobs, _NONE_LEFT)
         return job
 
@@ -124,8 +123,8 @@ class _Plan:
             self.error = error
 
     def refuse(self, error: KwokOperatorError) -> None:
-        """Notes that a job was refused; it isn't repeated. The plan goes on, unless REFUSALS jobs
-        in a row were refused, and raises the first error at its end."""
+        """Notes that a job was refused; it isn't repeated. REFUSALS such jobs in a row end the
+        plan. `run` raises the plan's first error."""
         self.refusals += 1
         self.error = self.error or error
         self.over = self.over or self.refusals >= REFUSALS
@@ -180,7 +179,8 @@ class Executor:
         metrics.watch_write_limit(lambda: pace.limit)
 
     def throttled(self, group: str) -> bool:
-        """Whether the API server has reduced how many calls a group may have at once."""
+        """Whether the group may have fewer calls at once than normal, because some of its calls
+        failed, or the API server wants fewer calls."""
         known = self._groups.get(group)
         return self._pace.throttled or (known is not None and known.pace.throttled)
 
@@ -345,8 +345,9 @@ class Executor:
         throttled: bool,
         by_policy: bool,
     ) -> None:
-        """Slows down all groups if the API server asks to; if a call fails otherwise, or an
-        admission webhook or policy asks to, only the group of the job."""
+        """Lowers the pace of all groups if the API server itself wants fewer calls. After any other
+        failure, or if an admission webhook or policy wants fewer, lowers only the pace of the job's
+        group."""
         now, group = self._clock(), job.plan.group
         pace, ticket, whose = self._pace, job.ticket, ""
         if by_policy or not throttled:

@@ -31,8 +31,8 @@ def check(fence: WriteCheck | None, *, method: str, path: str) -> None:
 class FencedBody(aiohttp.BytesPayload):
     """A body that calls the fence before it is written.
 
-    aiohttp turns errors raised here into connection errors, so after such an error the client calls
-    the fence again.
+    aiohttp turns the fence's errors into connection errors. So after a connection error the client
+    calls the fence once more, which then raises its own error.
     """
 
     def __init__(self, data: bytes, *, allow: Callable[[], None]) -> None:

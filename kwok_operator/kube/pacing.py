@@ -65,7 +65,7 @@ class Pace:
         return self.begun
 
     def count_request(self, now: float) -> None:
-        """Counts one more request of a running call."""
+        """Counts a further request of a call that has begun; this delays later calls."""
         self._rate.count_request(now)
 
     def succeeded(self, now: float) -> bool:
@@ -83,8 +83,8 @@ class Pace:
         return self._lower(now, ticket, self.limit // 2)
 
     def failed(self, now: float, *, ticket: int) -> bool:
-        """Notes a call that failed, except by an answer that asks to wait; returns whether the
-        limit was lowered."""
+        """Notes a call that failed without an answer that asks to wait; returns whether the limit
+        was lowered."""
         return self._lower(now, ticket, self.limit * 3 // 4)
 
     def _lower(self, now: float, ticket: int, limit: int) -> bool:

@@ -124,9 +124,10 @@ class Reflector(Generic[T]):
         which counts as an outage. An `optional` resource need not be served: then the sink gets an
         empty list, of version 0, and nothing is reported until it has been served once. `on_page`
         gets each page of a list, before the sink's replace() gets all of it. `on_trouble` is called
-        with a sentence about a trouble, and with None when it is over. `on_restart(path, cause)` is
-        called each time a watch or a list has ended: "closed" by the server as requested, "expired"
-        history, or "failed". `on_restored` is called when versions go back, before the new list.
+        with a sentence when lists or watches fail, and with None when they work again.
+        `on_restart(path, cause)` is called each time a watch or a list has ended: "closed" by the
+        server as requested, "expired" history, or "failed". `on_restored` is called when versions
+        go back, before the new list.
         """
         self.synced = asyncio.Event()
         """Set once the sink has received the first full list, and never cleared."""
@@ -365,7 +366,7 @@ class Reflector(Generic[T]):
             )
 
     def _report(self, error: Exception) -> None:
-        """Logs a trouble when it begins or changes, not each time it occurs."""
+        """Logs that lists or watches fail: when it begins or its cause changes, not each time."""
         match error:
             case ApiError():
                 trouble = str(error.status)
