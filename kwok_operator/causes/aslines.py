@@ -201,9 +201,8 @@ class AsLines:
 
 
 def _place(line: RecordedLine) -> int:
-    """The sorting rank of a line among those of the same moment: other objects come before the pod,
-    and the pod comes before the Events about it and the end of its node.
-    """
+    """The rank by which lines of the same moment are sorted: first other objects, then the pod,
+    last the Events about the pod and the deletion of its node."""
     if isinstance(line, NodeLine) and line.state is None:
         return 2
     return 1 if isinstance(line, PodLine) else 2 if isinstance(line, EventLine) else 0

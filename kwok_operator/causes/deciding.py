@@ -99,10 +99,9 @@ def chain_of(pod: SeenPod, cluster: SeenCluster, now: float) -> Chain:
 
 
 def _in_turn(step: ChainStep, created: float, requested: float | None) -> ChainStep:
-    """Corrects a step's time that is out of order: a step before the pod's creation moves to the
-    creation; a decision that was recorded shortly after the request for a node that it led to moves
-    to this request.
-    """
+    """Corrects a step's time that is out of order. A step before the pod's creation moves to the
+    creation. A decision to add a node, recorded shortly after the request for that node, moves to
+    the request."""
     if step.kind is StepKind.DECIDED and requested is not None:
         if created <= requested < step.at <= requested + _SEEN_LATE:
             return replace(step, at=requested)
@@ -293,7 +292,8 @@ def _undecided(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
 
 
 def _hindered(cluster: SeenCluster) -> list[str]:
-    """Returns clauses on groups that can't get more nodes, as they fail or are at their maximum."""
+    """Returns clauses that name the groups that can't get more nodes, and why: they fail, or are at
+    their maximum."""
     states = [(name, group.state) for name, group in cluster.groups.items()]
     full = [name for name, state in states if state.maximum and state.target >= state.maximum]
     failing = [f"{name}: {_shortened(state.says)}" for name, state in states if state.says]
@@ -398,9 +398,8 @@ def _short(message: str) -> str:
 
 def named_groups(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
     """Splits a refusal that gives only a number of groups into one for each group, with its name:
-    the groups at their maximum or in back-off, if they are exactly as many. Call it at once, as
-    these states change.
-    """
+    the groups at their maximum or in back-off, if they are exactly as many. Call it as soon as the
+    refusal is read, as these states change."""
     groups, why = cluster.groups.items(), dict[str, str]()
     if refusal.names:
         return [refusal]

@@ -200,29 +200,28 @@ claims, volumes and the cloud's stock don't change them.
 
 
 def passes(reason: str) -> bool:
-    """Whether a refusal with this reason may end while the pod stays as it is: by itself, or
-    because of other programs.
-    """
+    """Whether this reason for adding no node for a pod may end although the pod stays as it is: by
+    itself, or because of other programs."""
     return any(text in reason for text in _PASSING)
 
 
 def lasts(reason: str) -> bool:
-    """Whether a refusal with this reason lasts as long as pod and groups stay as they are."""
+    """Whether this reason for adding no node for a pod lasts as long as the pod and the groups stay
+    as they are."""
     return not passes(reason) and any(text in reason for text in _LASTING)
 
 
 def remedy_of(reasons: Iterable[str]) -> str:
-    """Returns the remedy for these reasons; empty if none is known."""
+    """Returns the remedy for these reasons for adding no node; empty if none is known."""
     known = {**_PASSING, **_FITTING}
     keys = [next((k for k in known if k in reason), "") for reason in reasons]
     return "; or ".join(dict.fromkeys(known[key] for key in keys if key))
 
 
 def known_reasons(text: str) -> frozenset[str]:
-    """Returns the reasons of refusals that a text contains, in the words of the scheduler and
-    autoscalers. Two reasons that explain little are left out if there are others: that groups are
-    for other pods, and that nodes are full.
-    """
+    """Returns the known reasons for adding no node that a text of the scheduler or an autoscaler
+    contains. Two kinds that explain little are left out if there are other reasons: that groups are
+    for other pods, and that nodes are full."""
     reasons = {each for each in (*_PASSING, *_FITTING) if each in text}
     reasons -= {one for one in reasons for other in reasons if one != other and one in other}
     for general in _GENERAL:
@@ -251,7 +250,8 @@ def no_autoscaler(scheduler: str, too_large: str = "") -> Cause:
 
 
 def of_a_daemon_set(scheduler: str) -> Cause:
-    """The cause of a DaemonSet's pod without a node: both autoscalers ignore such pods."""
+    """The cause of a DaemonSet's pod without a node: cluster-autoscaler and Karpenter ignore such
+    pods."""
     return Cause(
         CauseKind.NO_AUTOSCALER,
         f"no node fits the pod ({scheduler}), and no autoscaler adds nodes for pods of a DaemonSet",
@@ -294,11 +294,13 @@ def refused(
     no_node_ever: bool = False,
     too_large: str = "",
 ) -> Cause:
-    """The cause of a pod that an autoscaler refuses: REFUSED, or NEVER if all reasons last and
-    `no_node_ever` says that no existing node fits. `too_large` is the clause for `never`.
+    """The cause of a pod for which an autoscaler adds no node, for the reasons in `refusals`. Its
+    kind is NEVER if all these reasons last (see `lasts`) and no existing node can take the pod
+    (`no_node_ever`), else REFUSED. `too_large` says which resource no node has enough of for the
+    pod.
 
     cluster-autoscaler skips groups in back-off or at a limit before it checks whether the pod fits
-    their nodes. So such a refusal says nothing about the pod, unless the group was `chosen` for it
+    their nodes. So a skipped group says nothing about the pod, unless it was `chosen` for the pod
     before. Of groups whose nodes don't fit, those that are for other pods are named last.
     """
     passing = [each for each in refusals if passes(each.reason)]
@@ -334,9 +336,8 @@ def _is_for_size(refusal: GroupRefusal) -> bool:
 
 
 def no_group(too_large: str) -> Cause:
-    """The cause of a pod for which cluster-autoscaler adds no node, without naming a group that it
-    has considered.
-    """
+    """The cause of a pod for which cluster-autoscaler adds no node, and names no group that it has
+    considered. `too_large` says which resource no node has enough of for the pod."""
     large = f"; {too_large}" if too_large else ""
     return Cause(
         CauseKind.REFUSED,
@@ -359,7 +360,8 @@ def never(why: str, *, says: str = "") -> Cause:
 
 
 def lost_claim(name: str, says: str) -> Cause:
-    """The cause of a pod whose NodeClaim doesn't exist. `says` is a clause on what is known."""
+    """The cause of a pod whose NodeClaim doesn't exist. `says` continues the sentence on it: `which
+    has gone; why isn't known`."""
     return Cause(
         CauseKind.UNKNOWN,
         f"Karpenter has chosen NodeClaim {name} for the pod, {says}",
@@ -368,9 +370,8 @@ def lost_claim(name: str, says: str) -> Cause:
 
 
 def creating(group: str, *, since: float, of: str = "") -> Cause:
-    """The cause of a pod whose node is being created. `since` is how many seconds ago it was
-    requested; `of` is the node or NodeClaim.
-    """
+    """The cause of a pod whose node is being created. `since` is how many seconds ago the node was
+    requested; `of` names the node or its NodeClaim."""
     what = f"its node{f' {of}' if of else ''}{f' of {group}' if group else ''}"
     return Cause(
         CauseKind.CREATING, f"{what} was requested {since:.1f} s ago, and doesn't exist yet"
@@ -378,7 +379,8 @@ def creating(group: str, *, since: float, of: str = "") -> Cause:
 
 
 def no_stock(group: str, says: str) -> Cause:
-    """The cause of a pod for which the cloud can't create instances. `says` is its answer."""
+    """The cause of a pod for which the cloud can't create instances. `says` is the cloud's answer
+    to the request for them."""
     return Cause(
         CauseKind.NO_STOCK,
         f"the cloud can't create the node that was requested of {group}: {says}",
