@@ -48,8 +48,8 @@ class Cluster:
 
     @property
     def kubectl_cache(self) -> Path:
-        """The folder of what kubectl remembers of this cluster. By default it would go by host and
-        port, which other clusters have had."""
+        """The folder for kubectl's cache of this cluster. kubectl's default folder depends on host
+        and port only, and an earlier cluster may have had the same."""
         return self.kubeconfig.with_name("kubectl-cache")
 
     @property

@@ -63,7 +63,7 @@ class TooSlowError(ClusterError):
 
 
 def hint(log: str) -> str:
-    """Return a known trouble of the machine that a log shows, as ` (...)`; else ""."""
+    """Return, as ` (...)`, the known problem of the machine that a log shows; else ""."""
     lowered = log.lower()
     for needle, meaning in _HINTS:
         if needle in lowered:

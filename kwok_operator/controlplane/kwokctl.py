@@ -111,8 +111,8 @@ def _free_ports(first: int) -> dict[str, int]:
 
 
 def checked(flags: Flags) -> dict[str, dict[str, str]]:
-    """Return a copy of the flags. Raise an error for an unknown component, or a text that can't be
-    a flag. Whether the program knows the flag isn't checked."""
+    """Return a copy of the flags. Raise an error for a component that no cluster has, or for a name
+    or value that no flag can have. Whether the program knows the flag isn't checked."""
     for component, those in flags.items():
         if component not in COMPONENTS:
             raise ClusterError(
@@ -138,10 +138,10 @@ def configuration(
 ) -> str:
     """Return the configuration of a cluster, for kwokctl and for kwok.
 
-    `raised_limits` raises the default limits for which components would wait: 20 requests a second
-    of each controller, 50 of the scheduler, four pods at a time of kwok.
-    With `first_port` the components' ports are the first free ones from there on, else kwokctl
-    chooses. `flags` override all of these settings.
+    `raised_limits` raises default limits that would slow the components down: 20 requests a second
+    of each controller, 50 of the scheduler, four pods at a time of kwok. With `first_port` the
+    components get the first free ports from this one on, else kwokctl chooses. `flags` override all
+    of these settings.
     """
     patches = [_patch(component, _NO_ELECTION) for component in _CLIENTS]
     if not manage_all_nodes:

@@ -64,8 +64,8 @@ def create(
     as it is. `manage_all_nodes` makes kwok manage also nodes without its annotation. Without
     `raised_limits`, controllers, scheduler and kwok keep their default limits, as in most clusters.
     With `stages`, kwok reads its Stages from the API, as with kwok's own manifests, and its own
-    Stages are applied. `flags` are those of its components, `extra_args` those of `kwokctl create
-    cluster`.
+    Stages are applied. `flags` are those of the cluster's components, `extra_args` those of
+    `kwokctl create cluster`.
     """
     settings = settings or Settings.from_environ(os.environ)
     if settings.borrowed_kubeconfig is not None:

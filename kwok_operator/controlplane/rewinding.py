@@ -81,8 +81,8 @@ class Rewinder:
         """Key -> its value (base64) and revision in the state that was noted."""
 
     def note(self) -> None:
-        """Notes the present state, to which `rewind` will return. Leases are no part of it: their
-        holders will have ended, and others would wait until a Lease is over."""
+        """Notes the present state, to which `rewind` will return. Leases are left out: their
+        holders will have ended, and the next holders would have to wait until they expire."""
         self._kept = {
             key: (kv["value"], _revision(kv))
             for key, kv in self._read(values=True)

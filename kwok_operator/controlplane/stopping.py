@@ -32,7 +32,7 @@ def stopped_by(event: threading.Event) -> Iterator[None]:
 
 
 def go_on() -> None:
-    """Raise Stopped if the event of the surrounding `stopped_by` is set, if there is one."""
+    """Raise Stopped if this is called within a `stopped_by` block whose event is set."""
     event = _STOP.get()
     if event is not None and event.is_set():
         raise Stopped

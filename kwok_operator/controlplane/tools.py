@@ -40,7 +40,7 @@ class Tools:
 
 
 def find_tools(settings: Settings, *, reporter: Reporter) -> Tools:
-    """Return all tools. Missing ones are downloaded or built."""
+    """Return all tools that a cluster needs. Missing ones are downloaded or built."""
     toolsets = load(
         sets_directory=settings.sets_directory, kubernetes_version=settings.kubernetes_version
     )
@@ -48,8 +48,7 @@ def find_tools(settings: Settings, *, reporter: Reporter) -> Tools:
 
 
 def find_set(directory: Path, *, settings: Settings, reporter: Reporter) -> Tools:
-    """Return the tools of a single set, from the same sources, without the other sets of a
-    cluster."""
+    """Return the tools of the tool set in `directory`. Missing ones are downloaded or built."""
     try:
         toolset = read(directory)
     except (OSError, KeyError, ValueError) as err:
@@ -78,7 +77,7 @@ def find_kubectl(settings: Settings) -> Path:
 
 
 class _Finder:
-    """One search for tools, which remembers the paths found so far."""
+    """One search for tools, and the paths that it has so far."""
 
     def __init__(self, toolsets: list[ToolSet], *, settings: Settings, reporter: Reporter) -> None:
         self._toolsets = toolsets

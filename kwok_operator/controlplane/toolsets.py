@@ -23,12 +23,14 @@ _PREFIX = "kubernetes-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What a go.mod doesn't say about the tools of one module.
+    """What a tool set's go.mod doesn't say: how its tools are built, and which versions may be
+    used.
 
     With `exact`, a tool must have the same version as the set; with `at_least`, that version or a
     newer one; otherwise the same minor version. The linker writes the version into Kubernetes'
     usual variables of the packages `stamps`, or into the variable `stamp`. `released`: kwokctl
-    knows where the tools' releases are. `library`: version 0.313.5 of the module means 3.13.5.
+    knows where the tools' releases are. `library`: the module's version 0.313.5 stands for release
+    3.13.5 of the tools.
     """
 
     module: str
@@ -124,7 +126,7 @@ def parse(text: str) -> Version:
 
 
 def of_family(name: str) -> str:
-    """Return the name of a tool set's family: the set's name without the version."""
+    """Return a tool set's name without the version: the name of its family, as in FAMILIES."""
     return re.sub(r"-[\d.]+$", "", name)
 
 
