@@ -131,7 +131,8 @@ async def _explained(namespace: str, name: str, *, flags: argparse.Namespace) ->
 
 
 def _not_played(stored: list[dict[str, Any]], profile: str) -> Iterator[str]:
-    """Yields reasons why kwok may not do what was predicted."""
+    """Yields why kwok may not do what was predicted: the profile's Stages aren't up to date, or one
+    of its conditions isn't True."""
     (selected,) = (each for each in stored if each["metadata"]["name"] == profile)
     status = selected.get("status") or {}
     if status.get("observedGeneration") != selected["metadata"].get("generation"):

@@ -1,4 +1,5 @@
-"""Parses the flags of `kwok-operator import --rehearse`, and plays the copy that was imported."""
+"""Parses the flags of `kwok-operator import --rehearse`, and plays the copy of a cluster that the
+import made."""
 
 import argparse
 import asyncio
@@ -78,7 +79,7 @@ def first_verdict_settings(flags: argparse.Namespace, output: Path) -> FirstVerd
 
 
 def first_verdict(copy: Path, settings: FirstVerdictSettings) -> int:
-    """Plays the copy, prints the verdict, and returns the exit code."""
+    """Plays the imported copy of a cluster, prints the verdict, and returns the exit code."""
     from kwok_operator.cli.rehearsing import surroundings
     from kwok_operator.cli.validate import complain
     from kwok_operator.rehearsal.firstverdict.answers import all_held, lines_of

@@ -129,7 +129,7 @@ def _add_common_flags(parser: argparse.ArgumentParser) -> None:
 def install_settings(
     flags: argparse.Namespace, environ: Mapping[str, str] = os.environ
 ) -> InstallSettings:
-    """The settings of both commands; raises SettingsError naming flag, value, remedy."""
+    """The settings of `install` or `uninstall`; raises SettingsError naming flag, value, remedy."""
     given = argparse.Namespace(**{"overlay": None, "image": None} | vars(flags))
     if flags.command == "uninstall" and not flags.apply:
         raise SettingsError("uninstall: give --apply, which deletes groups, nodes and the operator")

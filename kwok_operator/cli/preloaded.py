@@ -4,9 +4,11 @@
       imports once --> each message: fork --> keeper.py: fork --> the command
 
 A message is a JSON object: the command's arguments, its folder, what differs in its environment,
-its grace. With it come three file descriptors: the keeper's standard input, the log, and one for
-the exit status as text. Forked commands share nothing that changes: no thread, no connection and no
-event loop exists before the fork. This process ends when the socket is closed.
+and its grace: the seconds that it has to end after SIGTERM. The keeper (rehearsal/keeper.py) is the
+command's parent, and ends the command when the keeper's standard input is closed. With a message
+come three file descriptors: that standard input, the log, and one for the exit status as text.
+Forked commands share nothing that changes: no thread, no connection and no event loop exists before
+the fork. This process ends when the socket is closed.
 """
 
 import ctypes
@@ -29,7 +31,7 @@ _FDS: Final = 3
 
 
 class _Forked:
-    """A forked process, as keeper.py handles it."""
+    """A forked process that calls `become` and ends, with the methods that keeper.py uses."""
 
     def __init__(self, become: Callable[[], int]) -> None:
         self.returncode: int | None = None
@@ -74,7 +76,8 @@ def _command(arguments: Sequence[str], status: int) -> int:
 
 
 def _keeper(asked: dict[str, Any], stdin: int, log: int, status: int) -> int:
-    """Turns this process into the keeper of the command, and reports the command's exit status."""
+    """Turns this process into the command's keeper (its parent, which ends it when `stdin` is
+    closed), and writes the command's exit status to `status`."""
     os.setsid()
     for fd, number in ((stdin, 0), (log, 1), (log, 2)):
         os.dup2(fd, number)

@@ -208,8 +208,9 @@ def _complain_of(error: Exception) -> None:
 
 
 def checked(settings: RehearseSettings, *, programs_later: bool = False) -> ScenarioFile:
-    """Returns the scenario, checked with all its problems. Raises SettingsError if it can't be
-    read."""
+    """Returns the scenario with all its mistakes. Raises SettingsError if its file can't be read.
+    With `programs_later` nothing is to be played: then a missing program is no mistake, unless
+    --binary names its path."""
     from kwok_operator.rehearsal.loading import load_demo, load_scenario
 
     around = surroundings(settings, programs_later=programs_later)
