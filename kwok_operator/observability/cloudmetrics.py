@@ -43,8 +43,8 @@ INTERRUPTION_REASONS: Final = (INTERRUPTED, "MaxLifetime")
 class CloudNumbers:
     """The numbers of a group's simulated cloud, or the sums of several groups'.
 
-    `instances` are in the order of INSTANCE_STATES, as of the last pass. Failures and interruptions
-    are counters; all possible ones are exported from the start, with 0.
+    `instances` are in the order of INSTANCE_STATES, as of the last reconcile pass. Failures and
+    interruptions are counters; all possible ones are exported from the start, with 0.
     """
 
     instances: tuple[int, ...] = (0,) * len(INSTANCE_STATES)
@@ -54,7 +54,8 @@ class CloudNumbers:
     )
 
     def add(self, other: "CloudNumbers") -> None:
-        """Adds another group's present instances, but not its counters."""
+        """Adds another group's present instances to these. Its counters are left out, as
+        `GroupCollector.counted` has the sums of counters."""
         pairs = zip(self.instances, other.instances, strict=True)
         self.instances = tuple(a + b for a, b in pairs)
 
@@ -102,8 +103,8 @@ class PoolNumbers:
 
 @dataclass(eq=False, slots=True)
 class PoolCollector(Collector):
-    """The metrics of pools. A pool keeps its own series, or its share in the common set, as long as
-    it exists."""
+    """The metrics of pools. At most `most` pools have series of their own, the others are summed in
+    one set of series. As long as a pool exists, it doesn't move between the two."""
 
     most: int = MAX_POOLS
     own: dict[str, PoolNumbers] = field(default_factory=dict)

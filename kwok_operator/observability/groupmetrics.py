@@ -1,5 +1,5 @@
-"""The metrics of groups: numbers that are set at each pass, and exported when /metrics is
-requested.
+"""The metrics of groups: numbers that each pass of the reconciler sets, and that are exported when
+/metrics is requested.
 
 The first groups have series of their own; the others share one set, so that the number of series is
 bounded. A group keeps its series as long as it exists, so that counters never fall and sums are
@@ -24,7 +24,7 @@ CONDITIONS: Final = ("Ready", "Stalled", "TemplateResolved", "ScalingLimited", "
 
 @dataclass(slots=True)
 class GroupNumbers:
-    """The numbers of a group as of its last pass, or the sums of several groups.
+    """The numbers of a group as of its last reconcile pass, or the sums of several groups.
 
     `nodes` are in the order of NODE_STATES, `conditions` in that of CONDITIONS. `requested_at` is
     when the oldest instance without a Node was requested, in seconds since the epoch.
@@ -41,7 +41,8 @@ class GroupNumbers:
     """The numbers of the group's simulated cloud; None if it has no spec.cloud."""
 
     def add(self, other: "GroupNumbers") -> None:
-        """Adds another group's present numbers, but not its counters."""
+        """Adds another group's present numbers to these. Its counters are left out, as
+        `GroupCollector.counted` has the sums of counters."""
         self.target += other.target
         self.nodes = tuple(a + b for a, b in zip(self.nodes, other.nodes, strict=True))
         pairs = zip(self.conditions, other.conditions, strict=True)
@@ -55,8 +56,8 @@ class GroupNumbers:
 
 @dataclass(eq=False, slots=True)
 class GroupCollector(Collector):
-    """The metrics of groups. A group keeps its own series, or its share in the common set, as long
-    as it exists."""
+    """The metrics of groups. At most `limit` groups have series of their own, the others are summed
+    in one set of series. As long as a group exists, it doesn't move between the two."""
 
     clock: Callable[[], float] = time.time
     limit: int = MAX_GROUPS
@@ -67,7 +68,7 @@ class GroupCollector(Collector):
     group is deleted."""
 
     def of(self, name: str) -> GroupNumbers:
-        """Returns the numbers of a group, which a pass then sets."""
+        """Returns a group's numbers, all 0 for a new group. The operator sets them at each pass."""
         numbers = self.own.get(name) or self.sharing.get(name)
         if numbers is None:
             place = self.own if len(self.own) < self.limit else self.sharing

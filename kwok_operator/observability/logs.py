@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one JSON object: time, level, logger, message, and those of trouble, over
-    and traceback that it has."""
+    """Formats a record as one JSON object: time, level, logger, message; if the record has them,
+    also `trouble` (the name of a problem that begins), `over` (that of one that ends) and
+    traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

@@ -108,9 +108,8 @@ class ProcessMetrics:
         self._watch_restarts.labels(resource_of(path), cause).inc()
 
     def watch_contact(self, path: str, last_contact: Callable[[], float]) -> None:
-        """Exports for how long a watch has been silent; `last_contact` returns monotonic
-        seconds.
-        """
+        """Exports for how long a watch has been silent. `last_contact` returns when the API server
+        last sent something through it, in monotonic seconds."""
         gauge = self._watch_silence.labels(resource_of(path))
         gauge.set_function(lambda: max(0.0, time.monotonic() - last_contact()))
 
@@ -205,7 +204,7 @@ class Metrics(ProcessMetrics):
             self._provider_problems.labels(reason).set(count)
 
     def watch_queue(self, depth: Callable[[], int]) -> None:
-        """Exports how many groups wait for a pass or are in one."""
+        """Exports how many groups wait to be reconciled, or are being reconciled."""
         text = "Groups that wait for a pass or are in one."
         self._gauge("kwok_operator_queue_depth", text, depth)
 
@@ -246,7 +245,8 @@ class Metrics(ProcessMetrics):
 
     @contextmanager
     def reconciling(self, clock: Callable[[], float]) -> Iterator[None]:
-        """Counts the pass over a group that the block makes: its duration, whether it failed."""
+        """Observes the block, a reconcile pass over one group: how long it takes, and whether it
+        fails."""
         started = clock()
         try:
             yield
@@ -290,7 +290,7 @@ class Metrics(ProcessMetrics):
 
     def interrupted(self, group: str, reason: str, count: int = 1) -> None:
         """Counts nodes that got an interruption notice. The reason is read from a Node, into which
-        others can write anything: a reason that the operator doesn't use counts as Interrupted."""
+        any program can write: a reason that the operator doesn't use counts as Interrupted."""
         counts = self._groups.counting_cloud(group).interruptions
         counts[reason if reason in counts else INTERRUPTED] += count
 
