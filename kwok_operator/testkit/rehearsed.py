@@ -73,7 +73,8 @@ def rehearse(
     binaries: Mapping[str, str | Path],
     arm: str | None = None,
 ) -> Rehearsed:
-    """Plays a scenario with `kwok-operator rehearse` in `cwd`, and passes its output on.
+    """Plays a scenario with `kwok-operator rehearse` in `cwd`, and prints the output of that
+    command.
 
     Raises RehearseError.
     """
