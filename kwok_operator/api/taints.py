@@ -1,5 +1,5 @@
-"""Taints of devices (DRA): in the fields of a template's devices, and of a simulated cloud's
-failing devices."""
+"""Taints of devices (DRA). Devices of a template, and failing devices of a simulated cloud, have
+such taints."""
 
 from enum import StrEnum
 
