@@ -27,7 +27,8 @@ _KEY_BYTES: Final = 32
 
 
 def table_path(output: Path, chosen: Path | None) -> Path:
-    """Returns the table's path: rehearsal.names.json beside rehearsal/ and rehearsal.tar.gz.
+    """Returns the path of the table of names: `chosen`, or if it is None, rehearsal.names.json
+    beside the output rehearsal/ or rehearsal.tar.gz.
 
     Raises SettingsError if that path is inside the output.
     """
@@ -42,14 +43,16 @@ def table_path(output: Path, chosen: Path | None) -> Path:
 
 
 def check_table(settings: ImportSettings) -> None:
-    """Raises SettingsError if the table can't be used. Called before the cluster is read, which
-    takes minutes.
+    """Raises SettingsError if the table of names is inside the output, or its file is no such
+    table. Called before the cluster is read, which takes minutes.
     """
     read_table(table_path(settings.output, settings.anonymize_table))
 
 
 class Names:
-    """The table of names of one output. Methods raise SettingsError or OutputError."""
+    """The table that maps the anonymous names in one output to the original ones. Methods raise
+    SettingsError or OutputError.
+    """
 
     def __init__(self, output: Path, chosen: Path | None) -> None:
         self._path = table_path(output, chosen)

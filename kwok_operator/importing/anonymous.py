@@ -98,8 +98,8 @@ class Anonymizer:
 
     def manifests(self, manifests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Renames the names in manifests. Pass all manifests at once: if any of them compares the
-        values of a label as numbers (Gt, Lt), this label's numbers stay in all of them. Numbers of
-        racks stay, too.
+        values of a label as numbers (Gt, Lt), this label's numbers stay in all of them. The numbers
+        in names of racks stay, too.
         """
         for manifest in manifests:
             if topology := as_map(value_at(manifest, "spec", "template", "topology")):
@@ -150,14 +150,15 @@ class Anonymizer:
         return f"{self.hash(domain)}.example/{self.hash(name)}" if slash else self.hash(key)
 
     def level(self, label: str) -> str:
-        """Returns the anonymous label of a topology's level. It is in the long form, which objects
-        other than groups write.
+        """Returns the anonymous key of the label of a topology's level. A group's short form such
+        as kubernetes/zone first becomes the full key, which all other objects use.
         """
         return self.label_key(long_form(label))
 
     def unit(self, value: str, *, label: str = "") -> str:
-        """Returns the anonymous value of a label such as a rack's: the domain's name becomes
-        anonymous, the numbers after it stay.
+        """Returns the anonymous value of a topology's label, such as a rack's. If it is DOMAIN-0-3,
+        with the domain of some group's topology, only the domain is replaced; any other value
+        becomes a hash.
         """
         domains = [
             domain
@@ -195,8 +196,8 @@ class Anonymizer:
         return f"{self.hash(domain)}.example/{self.hash(last)}" if slash else self.hash(name)
 
     def address(self, text: str) -> str:
-        """Returns a private IP address that replaces another. Different addresses stay different,
-        as each has its own ports.
+        """Returns a private IP address instead of a pod's hostIP. Different addresses become
+        different ones, so that the same host port on two of them still causes no conflict.
         """
         try:
             original = ipaddress.ip_address(text)
@@ -261,8 +262,8 @@ class Anonymizer:
         return value if name not in _NAMES and public.is_harmless(value) else self.name(value)
 
     def _with_key(self, value: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """Renames a requirement, a toleration or a taint: its `key`, and its values as those of a
-        label or taint with this key.
+        """Renames the key and the values of a requirement, a toleration or a taint. Whether values
+        are public, and so stay, depends on `key`, which is that of a label or taint.
         """
         renamed: dict[str, Any] = {}
         for name, part in value.items():

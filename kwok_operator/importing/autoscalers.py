@@ -37,8 +37,9 @@ def namespaces_of(body: Any) -> set[str]:
 async def read_bounds(
     cluster: ClusterClient, bounds: Bounds, *, namespaces: Iterable[str]
 ) -> list[Unread]:
-    """Adds the bounds that can be read to `bounds`, and returns what can't be read. `namespaces`
-    are those of cluster-autoscaler.
+    """Adds to `bounds` the minimum and maximum sizes of node groups, as far as the cluster shows
+    them. Returns what can't be read. `namespaces` are those in which cluster-autoscaler may keep
+    its status.
     """
     unread: list[Unread] = []
     for namespace in sorted({DEFAULT_NAMESPACE, *namespaces}):
@@ -81,7 +82,7 @@ async def _configmaps(
 
 
 def add_configs(bounds: Bounds, data: Mapping[str, Mapping[str, Any]]) -> None:
-    """Adds the bounds in the data of cluster-autoscaler's ConfigMaps, by their names."""
+    """Adds the bounds in cluster-autoscaler's ConfigMaps; `data` has their data by name."""
     if STATUS in data:
         bounds.add_status(data[STATUS].get("status"))
     if PROVIDER_CONFIG in data:

@@ -200,7 +200,7 @@ def _put_back(output: Path) -> bool:
 
 
 def _swap(fresh: Path, target: Path) -> None:
-    """Replaces `target` by two renames, as a rename can't replace a folder that has files."""
+    """Moves `fresh` to `target` by two renames, as one can't replace a folder that has files."""
     old = target.with_name(f"{fresh.name}{_ASIDE}")
     try:
         if target.exists():

@@ -143,8 +143,8 @@ def _unread_line(each: Unread) -> str:
 
 
 def _first(notes: Sequence[Note]) -> list[str]:
-    """Returns the lines of a section on why the other cluster may behave differently; none if there
-    is no reason.
+    """Returns the lines of ledger.md's first section, on why a copy of the imported cluster may
+    behave differently from it; none if there is no reason.
     """
     groups = _by_reason([note for note in notes if note.reason in _FIRST])
     lines = [f"- {sentence}: {_examples(group)}" for sentence, group in groups]

@@ -286,7 +286,9 @@ class LogReader:
         return True
 
     def _snapshot(self, begun: float) -> None:
-        """Finds out the time zone of the log, from the line about the beginning of a snapshot."""
+        """Sets `shift`, by which UTC is ahead of the log's clock. `begun` is when a snapshot began,
+        by that clock; if no time zone makes that the moment of interest, nothing is set.
+        """
         if self.at is None or self._fits:
             return
         zone = round((self.at - begun) / _ZONE) * _ZONE
@@ -320,8 +322,8 @@ class LogReader:
             self.loops.popleft()
 
     def _wanted(self, at: float) -> bool:
-        """Whether a loop is near enough to the moment of interest to be kept. While the log is
-        being read, the newest loops are kept, as later lines may show that the moment is near them.
+        """Whether to keep a loop or Event of this time: one near the moment of interest, or near
+        the newest line so far, as the moment may be there once the log's time zone or end is known.
         """
         if self.last is None or at >= self.last - KEEP * (1 if self.at else 2):
             return True
@@ -331,7 +333,9 @@ class LogReader:
 
 
 def _options(text: str) -> dict[str, str]:
-    """Returns, as flags, the options that are certain in the struct that CA logs."""
+    """Reads CA's flags in a line with the values of all options, without names. Those that aren't
+    certain are left out.
+    """
     parts: dict[str, str] = {}
     for pattern in _OPTIONS:
         if match := pattern.search(text):

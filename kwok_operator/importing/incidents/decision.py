@@ -115,7 +115,7 @@ class Decision:
 
 @dataclass(slots=True)
 class _LoopWindow:
-    """The loops that count, and why they ended."""
+    """The loops that count for a decision; `ended`: why no later loop counts."""
 
     loops: list[Loop] = field(default_factory=list)
     ended: WindowEnd = WindowEnd.LOG
@@ -243,9 +243,9 @@ def _window(loops: Sequence[Loop], at: float | None, pending: Iterable[str] | No
 
 
 def _changed(before: Sequence[Loop], loop: Loop) -> bool:
-    """Whether the number of pods shows that others than CA created or deleted pods. After a
-    scale-up, a larger number doesn't show that, as new nodes get DaemonSet pods. After a removal of
-    nodes, no number shows it, as evicted pods are created again.
+    """Whether the number of all pods shows that others than CA created or deleted pods between the
+    loops `before` and `loop`. More pods prove nothing after a scale-up, as new nodes get DaemonSet
+    pods; no number does after a removal of nodes, as evicted pods are created again.
     """
     last = before[-1].total
     if last is None or loop.total is None or any(each.removed for each in before):
@@ -255,9 +255,9 @@ def _changed(before: Sequence[Loop], loop: Loop) -> bool:
 
 
 def _first(loops: Sequence[Loop], at: float | None) -> int | None:
-    """Returns the index of the loop at the moment: the last one that began before it, if it may
-    still have run then; else the next one, if it began soon enough. Without a moment, it is the
-    last loop that did anything, or had pending pods. None if there is no such loop.
+    """Returns the index of the loop at the moment `at`: the last loop that began before the moment,
+    if it may still have run then; else the next loop, if it began soon enough; else None. If `at`
+    is None: the last loop that did anything or had pending pods, or else the last loop.
     """
     if at is None:
         for index in range(len(loops) - 1, -1, -1):
@@ -274,8 +274,8 @@ def _first(loops: Sequence[Loop], at: float | None) -> int | None:
 
 
 def _waiting(loops: Sequence[Loop], pending: Iterable[str] | None) -> frozenset[str] | None:
-    """Returns the pods that the decision is about: `pending`, or else the pods that the first loop
-    with a list of pods considered. None if the log doesn't show all of them.
+    """Returns the pods that the decision is about: `pending`; if that is None, the pending pods of
+    the first loop that logs any, or that there are none. None if no loop does, or not all of them.
     """
     if pending is not None:
         return frozenset(pending)
@@ -396,7 +396,7 @@ def _excluded(loop: Loop) -> frozenset[str]:
 def _refusals(
     events: Sequence[LoggedEvent], waiting: frozenset[str] | None
 ) -> dict[str, tuple[GroupRefusal, ...]]:
-    """Returns the pods that got no node by CA's last message about them, with the reasons."""
+    """Returns why CA added no node, by pod, if CA's last Event about the pod says that."""
     refusals: dict[str, tuple[GroupRefusal, ...]] = {}
     for event in events:
         pod = _about(event)

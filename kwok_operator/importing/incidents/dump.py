@@ -359,8 +359,8 @@ def _time(text: str) -> int:
 
 
 def _as_capi(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns an OpenShift MachineSet whose annotations have the names that Cluster API uses. Their
-    values mean the same in both.
+    """Returns an OpenShift MachineSet with its annotations renamed to those of Cluster API, whose
+    values mean the same.
     """
     metadata = as_map(body.get("metadata"))
     annotations = {

@@ -67,8 +67,8 @@ def may_have_objects(path: Path) -> bool:
 
 
 def is_output_of_import(path: Path) -> bool:
-    """Whether an import has written the file. Such a file isn't read: its objects are copies of
-    others.
+    """Whether an import has written the file. Such a file isn't read, as it has copies of objects
+    that were imported.
     """
     try:
         data = unzipped(chunks(path), damaged=DumpError, on_cut=lambda: None)

@@ -166,7 +166,9 @@ def _unquoted(text: str) -> tuple[str, bool]:
 
 
 def _json_at(text: str, start: int) -> tuple[Mapping[str, Any] | None, int]:
-    """Returns the JSON object that begins there, and its end; None if there is none, or several."""
+    """Returns the JSON object that begins at `start`, and its end. The object is None if none
+    begins there, or if another one follows it.
+    """
     try:
         said, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):

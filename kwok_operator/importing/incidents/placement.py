@@ -26,8 +26,9 @@ FORMAT: Final = 1
 class WorkloadPlacement:
     """The pods of a workload, or one pod without an owner.
 
-    `on` counts them by node; `ordinals` maps the ordinals of a StatefulSet's pods to their nodes.
-    `pending` has the creation time of each pod without a node, "" if the time is unknown.
+    `on` has the number of pods by node; `ordinals` maps the ordinals of a StatefulSet's pods to
+    their nodes. `pending` has the creation time of each pod without a node, "" if the time is
+    unknown.
     """
 
     ref: Ref

@@ -45,7 +45,9 @@ def copy_of(
     workloads: Mapping[Ref, PodLocations],
     anonymizer: Anonymizer | None = None,
 ) -> ReplayCopy:
-    """Returns the names in the copy. `ca_names` are the names of groups in cluster-autoscaler."""
+    """Returns the map of names in the imported cluster to those in its copy. `ca_names` are the
+    names of cluster-autoscaler's groups.
+    """
     there = sorted(groups, key=lambda each: each.name)
     named = _Names(anonymizer)
     by_name = {name: [each.name for each in members_of(name, there)] for name in ca_names}

@@ -117,7 +117,7 @@ _MOST_EXPECTED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ReplayCopy:
-    """The names in the copy of the cluster in which the decision is replayed."""
+    """Maps names in the imported cluster to those in the copy that replays the decision."""
 
     groups: Mapping[str, Sequence[str]]
     """The copy's groups for each of CA's groups: several if it had several zones."""
@@ -260,7 +260,7 @@ def _triggered(
     copy: ReplayCopy,
     begun: Mapping[str, int],
 ) -> list[str]:
-    """Returns texts, one of which is contained in the message of each Event about this scale-up."""
+    """Returns texts for the expectation of a scale-up: each Event about it contains one of them."""
     added = {each.after - each.before for each in plan.groups}
     names = copy.groups.get(up.group, ())
     own, size = up.after - up.before, copy.sizes.get(names[0], 0) if names else 0
@@ -400,8 +400,8 @@ def _kept(decision: Decision) -> dict[str, list[str]]:
 
 
 def _of_groups(names: Collection[str], every: Iterable[str]) -> list[str]:
-    """Returns patterns for the nodes in `names`. If all nodes of a group are meant, a single
-    pattern stands for them.
+    """Returns the patterns of the nodes in `names`. If these are all nodes of a group that are in
+    `every`, a single pattern stands for the group.
     """
     groups: dict[str, set[str]] = defaultdict(set)
     for name in every:
@@ -414,7 +414,7 @@ def _of_groups(names: Collection[str], every: Iterable[str]) -> list[str]:
 
 
 def _group_pattern(node: str) -> str:
-    """Returns the pattern for all nodes of the group of the node with this pattern."""
+    """Returns the pattern for all nodes of a group, made of the pattern for one of them."""
     return f"{node.rpartition('-')[0]}-*"
 
 

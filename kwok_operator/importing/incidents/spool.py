@@ -101,8 +101,8 @@ def without_secrets(
     """Returns an object without values that are never imported: environment, commands, most
     annotations, volumes. `of_spec` names the fields of its spec to keep, if not all.
 
-    Fields that a pod loses stay, with an empty value, so that the ledger can name them. What is
-    nested in more than `deepest` specs and templates is left out.
+    The fields of pods whose values are removed stay with an empty value, so that the ledger can
+    name them. What is nested in more than `deepest` specs and templates is left out.
     """
     metadata = as_map(body.get("metadata"))
     kept = {k: v for k, v in metadata.items() if k in _METADATA}

@@ -50,7 +50,9 @@ _AS_A_WORD: Final = r".*(?<![A-Za-z0-9]){pool}(?![A-Za-z0-9]).*"
 
 @dataclass(frozen=True, slots=True)
 class ImportedGroup:
-    """A group with `size` nodes; `known_as` are names of scaling groups that its nodes show."""
+    """A KwokNodeGroup made of `size` nodes. `known_as` are the names of scaling groups (node groups
+    of an autoscaler) that labels, annotations or names of these nodes show.
+    """
 
     name: str
     pool: str
@@ -234,9 +236,9 @@ class Bounds:
 
 
 def members_of(scaling: str, groups: Sequence[ImportedGroup]) -> list[ImportedGroup]:
-    """Returns the groups whose nodes belong to a scaling group: those that are known by its name;
-    if there are none, those whose pool's name is part of its name, and of these the ones in the
-    zone that its name has, if any.
+    """Returns the groups whose nodes belong to the scaling group named `scaling`: those that have
+    this name in `known_as`; if there are none, those of the pool whose name is part of it; of
+    these, only those whose zone is part of it, too, if there are any.
     """
     whole, last = scaling.lower(), scaling.rpartition("/")[2]
     known = [{name.lower() for name in group.known_as} for group in groups]
@@ -261,8 +263,8 @@ def _fits(form: str, pool: str, name: str) -> bool:
 
 
 def _dealt(scaling: ScalingGroup, members: Sequence[ImportedGroup]) -> list[ScalingGroup]:
-    """Divides minimum and maximum among the groups that share them: evenly, but if the sums allow
-    it, no minimum is above a group's size and no maximum below it.
+    """Divides a scaling group's minimum and maximum among the imported groups that it became:
+    evenly, but if the sums allow it, no minimum is above a group's size and no maximum below it.
     """
     sizes = [group.size for group in members]
     most = _deal(scaling.maximum, sizes, [MAX_TARGET_SIZE] * len(sizes))

@@ -29,8 +29,8 @@ class GroupOfNode:
 
 
 class Likeness(NamedTuple):
-    """How many labels and resources a node and a template have in common. `whole`: the template has
-    no others.
+    """How many labels and resources a node and a template have in common. `whole`: the node has all
+    labels and resources that the template requires.
     """
 
     shared: int
@@ -68,8 +68,8 @@ class CloudGroups:
         return GroupOfNode(best[0], sure=len(best) == 1)
 
     def identity(self, group: str, identity: Identity) -> Identity:
-        """Returns the identity (source, pool, parts) under which to import nodes of a CA group. It
-        has the zone of `identity`, the node's own, as each imported group has one zone only.
+        """Returns the identity (source, pool, parts) under which nodes of a CA group are imported.
+        `identity` is a node's own; its zone is kept, as each imported group has one zone only.
         """
         return _SOURCE, _last_part(group), (group, identity[2][-1])
 

@@ -252,8 +252,8 @@ class _Grouping:
         )
 
     def _groups(self, here: Sequence[_Node]) -> dict[Identity, list[_Node]]:
-        """Returns the nodes of each group; the list is empty for a group that has a template in CA
-        and no node. Sets `_by_template` to the templates.
+        """Returns the nodes of each group, by its identity. A group of CA without a node has an
+        empty list, and only a template. Adds CA's templates to `_by_template`, by identity.
         """
         ids = {id(template): name for name, template in self.templates.items()}
         pools: dict[Identity, list[_Node]] = defaultdict(list)
@@ -434,8 +434,8 @@ class _Grouping:
 
 
 def _places(groups: Mapping[str, tuple[Sequence[_Node], Kept]]) -> Places:
-    """Maps each label and name of a node to the groups whose nodes had it. A label is mapped to no
-    group if nodes that these groups make have it, too: pods can go on selecting it.
+    """Maps each label and name of a node to the groups whose nodes had it. A label that nodes made
+    by the imported groups have, too, is mapped to no group: pods can go on selecting it.
     """
     had: dict[tuple[str, str], set[str]] = defaultdict(set)
     have: set[tuple[str, str]] = set()

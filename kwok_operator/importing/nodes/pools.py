@@ -97,8 +97,9 @@ of one pool differ.
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool of nodes. `source` is the key of the label or annotation that names it. If the pool
-    has several kinds of node, each is a Pool of its own, with other `parts`.
+    """A pool of nodes, or the part of a pool that has one kind of node. `source` is the key of the
+    label or annotation that names the pool; `parts` say which kind it is: instance type, capacity
+    type.
     """
 
     source: str
@@ -176,7 +177,7 @@ def _capi_name(annotations: Mapping[str, str]) -> str:
 
 
 def _machine_set(annotations: Mapping[str, str]) -> str:
-    """Returns NAMESPACE/NAME of OpenShift's MachineSet, by the name of its Machine; or empty."""
+    """Returns NAMESPACE/NAME of OpenShift's MachineSet, cut from its Machine's name; or ""."""
     machine = _LAST_PART.fullmatch(annotations.get(_OPENSHIFT_MACHINE, ""))
     return machine[1] if machine else ""
 
@@ -259,9 +260,9 @@ def _title(kept: Kept) -> str:
 
 
 def names_of(identities: Iterable[Identity]) -> dict[Identity, str]:
-    """Returns a valid name for each identity; all names differ. A name is that of the pool, then
-    the parts in which the pool's groups differ, then a hash if two groups would get the same name.
-    Names don't depend on the order of the identities.
+    """Returns a valid group name for each identity (pool, parts and zone of a group). All names
+    differ. A name is that of the pool, then the parts in which the pool's groups differ, then a
+    hash if two groups would get the same name. Names don't depend on the order of the identities.
     """
     pools: dict[tuple[str, str], list[Identity]] = defaultdict(list)
     for identity in identities:

@@ -122,7 +122,9 @@ def _fits(kind: TypeAdapter[Any], value: object) -> bool:
 
 
 def _amounts(value: object) -> dict[str, str]:
-    """Returns the resources with an amount that a node can have, as text."""
+    """Returns the resources of a map, with amounts as text. Amounts that no node can have are left
+    out.
+    """
     amounts = value if isinstance(value, Mapping) else {}
     return {k: str(v) for k, v in amounts.items() if isinstance(k, str) and _amount(v) is not None}
 

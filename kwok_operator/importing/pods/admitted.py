@@ -1,7 +1,7 @@
 """Copies the requests and sidecars that pods got on admission into the template of their workload.
 
-Webhooks, pod autoscalers and LimitRanges change pods and not templates, and the other cluster may
-have none of them.
+Webhooks, pod autoscalers and LimitRanges change pods and not templates, and the cluster into which
+workloads are imported may have none of them.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Makes pods that only fit certain nodes select the groups of these nodes instead.
 
-A pod may require a node, a label of one machine, or a volume that only some nodes reach. The node
-doesn't exist in the other cluster, but its group does.
+A pod may require a node, a label of one machine, or a volume that only some nodes reach. In the
+cluster into which the pod is imported, the node doesn't exist, but its group does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -109,8 +109,9 @@ def templates_of_claims(spec: object) -> list[str]:
 
 
 def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
-    """Returns at most one term, for pods that are equal but have volumes in several `places`. For
-    each key that every place requires, the term allows the values of all places.
+    """Returns at most one term for equal pods that use different volumes; each of `places` has the
+    terms for one volume's nodes. For each key that all volumes require, the term allows the values
+    of all.
     """
     if not all(places):
         return []

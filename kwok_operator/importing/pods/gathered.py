@@ -88,9 +88,9 @@ class Gathered:
         self._add(pod, "DaemonSet", owner=("Node", name), nodes={node})
 
     def add_daemon(self, pod: OwnedPod, *, of: str, node: str) -> None:
-        """Adds a pod of the DaemonSet `of`, which could not be read. If the pod's locations are
-        empty, it doesn't exist yet: each new node like `node` would get one. Pods of all shapes
-        count as one DaemonSet, as an update may be under way.
+        """Adds a pod of the DaemonSet `of`, which could not be read. The pod is on `node`; if its
+        locations are empty, it doesn't exist yet, and each new node like `node` would get one. Pods
+        of all shapes count as one DaemonSet, as an update may be under way.
         """
         spec = pod.manifest["spec"]
         affinity = spec.get("affinity", {})

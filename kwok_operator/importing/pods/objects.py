@@ -40,8 +40,8 @@ _SYSTEM_CLASSES: Final = "system-"
 
 
 def identity(kind: str, body: object) -> Ref | None:
-    """Returns the object's name in the other cluster; None if its name, or a namespace that it
-    needs, is missing.
+    """Returns the kind, namespace and name of an object once it is imported; None if its name, or a
+    namespace that it needs, is missing.
     """
     name = text_at(body, "metadata", "name")
     namespace = text_at(body, "metadata", "namespace") if KINDS[kind].namespaced else ""
@@ -51,8 +51,8 @@ def identity(kind: str, body: object) -> Ref | None:
 
 
 def clean_object(kind: str, body: object, *, keep_images: bool = False) -> Cleaned:
-    """Returns a manifest with the same name, in `namespace_there`; or None, with a note that says
-    why.
+    """Returns an object's manifest for the import, with the same name, in the namespace that
+    `namespace_there` returns, and notes on what it lost; or None, with a note that says why.
 
     `kind` is one of those in KINDS for which manifests are written. Never raises.
     """

@@ -1,10 +1,11 @@
-"""Leaves HorizontalPodAutoscalers out, so that workloads keep their size, or keeps them with usage.
+"""Imports HorizontalPodAutoscalers, with usage; or leaves them out, so that workloads keep their
+size.
 
     add, one after the other  -->  finish(workloads)  -->  manifests, notes; usage for the workloads
 
-kwok takes the usage that metrics-server reads from annotations of pods. So for a kept autoscaler,
-the imported pods of its workload get annotations with the average usage that these pods had in the
-other cluster. Only CPU and memory of whole pods are served.
+kwok takes the usage that metrics-server reads from annotations of pods. So for an imported
+autoscaler, the pods of its workload get annotations with the average usage of the original pods.
+kwok serves only CPU and memory of whole pods.
 """
 
 from collections.abc import Mapping
@@ -65,7 +66,7 @@ class PodAutoscalers:
     _scaled: dict[Ref, _Scaled | None] = field(default_factory=dict)
 
     def add(self, ref: Ref, body: Mapping[str, Any]) -> None:
-        """Adds a HorizontalPodAutoscaler; `ref` is its name in the other cluster. Never raises."""
+        """Collects a HorizontalPodAutoscaler; `ref` is its name once imported. Never raises."""
         self._scaled[ref] = _read(ref, body) if self.kept else None
 
     def finish(

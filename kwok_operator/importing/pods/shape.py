@@ -39,7 +39,9 @@ _ADMITTED: Final = [
 
 
 def namespace_there(name: str) -> str:
-    """Returns the namespace that objects of a namespace get in the other cluster."""
+    """Returns the namespace into which objects of a namespace are imported: imported-NAME if every
+    cluster has this namespace, else the same.
+    """
     return f"imported-{name}" if name in MOVED else name
 
 
@@ -49,8 +51,8 @@ def pod_shape(
     """Returns the spec of a pod that runs nothing and is scheduled alike, and notes on what it
     lost.
 
-    The pod tolerates the groups' guard taint. Never raises: an invalid pod becomes a pod of one
-    container that requests nothing.
+    The pod tolerates the guard taint, by which nodes of groups keep other pods off. Never raises:
+    an invalid pod becomes a pod of one container that requests nothing.
     """
     body = as_map(spec)
     kept = copy_allowed(body, POD)
@@ -97,8 +99,8 @@ def pod_shape(
 
 
 def _unmerge(shape: Mapping[str, Any]) -> None:
-    """Removes from selectors what the API server has added for `matchLabelKeys`: it refuses new
-    pods that have this already.
+    """Removes from selectors the requirements that the API server has added for `matchLabelKeys`:
+    it refuses new pods that have them already.
     """
     for term in [*shape.get("topologySpreadConstraints", ()), *_pod_terms(shape)]:
         keys, selector = term.get("matchLabelKeys", ()), term.get("labelSelector", {})

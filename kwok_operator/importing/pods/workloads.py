@@ -73,7 +73,7 @@ class Imported:
 
 @dataclass(slots=True)
 class _Workload:
-    """A manifest, and the claims that bind its pods to places."""
+    """A manifest, and the claims (PersistentVolumeClaims) that may bind its pods to some nodes."""
 
     manifest: Manifest
     claims: list[str] = field(default_factory=list)
@@ -140,8 +140,8 @@ class Workloads:
                 self._terminating.add(namespace_there(ref.name))
 
     def not_whole(self, kind: str) -> None:
-        """Notes that not all objects of a kind could be read. So pods whose owner of this kind is
-        missing are kept.
+        """Notes that not all objects of a kind could be read. A pod whose owner of this kind wasn't
+        read is then imported all the same, as the owner may exist.
         """
         self._not_whole.add(kind)
         self._controllers_read.discard(kind)
@@ -310,8 +310,8 @@ class Workloads:
             self._gathered.add_daemon(pod, of=owner.name, node=node)
 
     def _place(self, ref: Ref, workload: _Workload, places: Places) -> list[Note]:
-        """Gives a workload's pods the requests that they got on admission, and binds them to the
-        places of their volumes, and to groups instead of nodes. Returns notes.
+        """Gives a workload's pods the requests that they got on admission, and makes them require
+        nodes that reach their volumes, and groups instead of nodes. Returns notes.
         """
         spec: dict[str, Any] = workload.manifest
         for step in _PATH_OF_A_POD[ref.kind]:
@@ -341,14 +341,18 @@ class Workloads:
         return notes
 
     def _missing_namespaces(self, workloads: Mapping[Ref, _Workload]) -> dict[Ref, Manifest]:
-        """Returns manifests of needed namespaces that were not read under their new name."""
+        """Returns manifests of the namespaces that imported objects will be in, if no Namespace of
+        that name was read. These include the new names of namespaces that every cluster has.
+        """
         needed = {ref.namespace for ref in (*workloads, *self._plain)} - {"", "default"}
         refs = [Ref("Namespace", "", name) for name in needed]
         return {ref: manifest_of(ref, {}) for ref in refs if ref not in self._plain}
 
 
 def _bind(spec: dict[str, Any], places: list[Term], ref: Ref) -> list[Note]:
-    """Requires nodes that reach a volume; without `places`, any node does. Returns notes."""
+    """Makes a pod require one of `places`, the terms for nodes that reach a volume, if there are
+    any. Returns notes.
+    """
     if not places:
         return []
     fits = require(spec, places)

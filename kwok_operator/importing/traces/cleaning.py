@@ -1,4 +1,4 @@
-"""Cleans objects for a trace as an import does, except that volumes bind no pod to a place."""
+"""Cleans objects for a trace as an import does, but binds no pod to the nodes of its volumes."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -116,7 +116,7 @@ class TraceWriter:
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
-        """If the block raises an error, closes the file, so that nothing more is written to it."""
+        """A context in which an OSError closes the file, so that nothing more is written to it."""
         try:
             yield
         except OSError:
@@ -144,8 +144,8 @@ class Findings:
 
 
 def read_trace(path: Path, *, clean: Clean, findings: Findings) -> Iterator[tuple[str, Line]]:
-    """Yields the lines of a file, each with its place; `clean` cleans the objects of other
-    programs.
+    """Yields the lines of a file, each with its place in words. `clean` is called for the objects
+    in traces of other programs.
 
     Raises SettingsError if the file can't be read, TraceError for wrong content.
     """

@@ -306,8 +306,8 @@ def _prefix(metadata: Mapping[str, Any]) -> str:
 
 
 def _mark(metadata: Mapping[str, Any]) -> int:
-    """Returns a number that differs if anything differs that may change the object's shape; 0 for
-    objects without a generation.
+    """Returns a hash of an object's generation, labels and annotations: while it stays the same, so
+    does the object's shape. 0 for objects without a generation.
     """
     if not metadata.get("generation"):
         return 0

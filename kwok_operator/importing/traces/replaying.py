@@ -116,7 +116,7 @@ class Replay:
         self._now = 0.0
 
     def requests(self, lines: Iterable[tuple[str, Line]]) -> Iterator[Request]:
-        """Yields the requests; `lines` have their places in the file. Raises TraceError."""
+        """Yields the requests; each of `lines` has its place in a file. Raises TraceError."""
         last = 0.0
         for where, line in lines:
             last = last if isinstance(line, TracedShape) else line.at
