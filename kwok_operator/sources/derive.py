@@ -250,8 +250,8 @@ class _Deriver:
 
     def _control_plane(self, value: str, template: _Static) -> dict[str, Any]:
         """Returns the template's labels and taints of a control plane, in the form of
-        `template.shape`, if the config says that nodes keep them, else {}. If it doesn't say, their
-        loss is reported."""
+        `template.shape`, or {} unless the config says that nodes keep them. If it says nothing
+        about that, their loss is reported."""
         shape, keep = control_plane_shape(template.raw), self._config.keep_control_plane
         if shape and keep is None:
             keys = [*shape.get("labels", ()), *(str(t.get("key")) for t in shape.get("taints", ()))]

@@ -79,8 +79,8 @@ class _Written:
 
 
 class DerivedGroups:
-    """Applies groups that are made from other objects. A group's annotation `mark` names the
-    object, its owner.
+    """Applies groups that are made from other objects, their owners. `mark` is the annotation of a
+    group that names its owner.
 
     `maker` says in messages what makes the groups; `changed` is called when another pass is needed.
     """

@@ -3,7 +3,7 @@
     ConfigMaps, real nodes, groups ──(changed)──> pass: read ──> derive (pure) ──> apply
                                                               └──> problems: Event, log, metric
 
-While a part of the sources can't be read, no group is marked or removed.
+While a part of the sources can't be read, no group is removed, or annotated as no longer derived.
 """
 
 import asyncio
@@ -212,8 +212,8 @@ class Provider:
         )
 
     async def _complete(self, derived: DerivedGroup, body: Mapping[str, Any]) -> None:
-        """Sets the first target size. If the group is derived again after a time in which it was
-        not, removes the mark that says so."""
+        """Sets the first target size of a new group. Removes the annotation that says since when
+        the group wasn't derived, as it is derived now."""
         metadata, uid = body["metadata"], body["metadata"]["uid"]
         annotations = metadata.get("annotations") or {}
         unset = body.get("spec", {}).get("targetSize") is None
@@ -226,8 +226,8 @@ class Provider:
             logger.info("derived again: group=%s", derived.name)
 
     async def _retire(self, derived: set[str], *, prune: bool) -> None:
-        """Marks groups that came from a ConfigMap and are no longer derived; with `prune`, deletes
-        them.
+        """Annotates groups that came from a ConfigMap and are no longer derived with the time since
+        when; with `prune`, deletes them instead.
 
         A group that came from real nodes stays as it is, so that it can be scaled from zero after
         its nodes are gone.

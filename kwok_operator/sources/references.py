@@ -71,8 +71,8 @@ class Sources:
         self._local = local
 
     async def find(self, group: Group) -> Found:
-        """Finds what a group's template copies at present, and remembers that the group copies
-        it."""
+        """Returns what a group's template copies at present, and remembers the template's source,
+        so that its changes wake the group."""
         source = group.spec.template.source
         if source is None:
             self._followers.pop(group.name, None)
@@ -102,7 +102,7 @@ class Sources:
             await self._remote.pop(cluster).close()
 
     async def close(self) -> None:
-        """Stops following this and all other clusters."""
+        """Stops following the nodes of this cluster and of all others."""
         self._fleet = None
         await self.keep_only(())
         await self._local.close()

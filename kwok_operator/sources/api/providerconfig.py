@@ -33,8 +33,8 @@ class KeyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProviderConfig:
-    """A valid config. Nodes with the same value of the label or annotation `group_key` make one
-    group."""
+    """A valid provider config. Nodes with the same value of the label or annotation `group_key`
+    make one group."""
 
     read_nodes_from: ReadNodesFrom
     key_kind: KeyKind
