@@ -116,8 +116,8 @@ class _Known:
 @dataclass(frozen=True, slots=True)
 class _Pass:
     """The data of one pass over a group. `owner` is None if a foreign MachineSet has the name that
-    the group's MachineSet needs. `nodes` are those seen, and strays: Nodes that have vanished from
-    the watch, and may only have lost their label.
+    the group's MachineSet needs. `nodes` has the group's Nodes by serial, also strays: Nodes that
+    are gone from the watch, perhaps only because they lost their label.
     """
 
     group: Group
@@ -133,8 +133,8 @@ class Emulation:
     """Simulates the Machines of the groups in `store` once `begin` is called; a standby only runs
     `watches`.
 
-    `client` is for the cluster of the groups. `sure()` returns whether the known groups and Nodes
-    are of the same time. After an outage they aren't until both kinds are listed again.
+    `client` is for the cluster of the groups. `sure()` returns whether the caches of groups and
+    Nodes show the same time: after an outage only once both kinds are listed again.
     """
 
     def __init__(
@@ -571,8 +571,8 @@ def _fleet(
 
 
 def _goes_with_others(record: MachineRecord, owner: Owner | None) -> bool:
-    """Whether a Machine belongs to another MachineSet than `owner`. That MachineSet is gone, and
-    the garbage collector will delete the Machine.
+    """Whether another MachineSet than `owner` owns a Machine. Such a MachineSet is gone, so the
+    garbage collector will delete the Machine.
     """
     return bool(record.owners) and owner is not None and owner.uid not in record.owners
 

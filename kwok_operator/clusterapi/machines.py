@@ -116,8 +116,8 @@ def show_node(name: str, *, ready: bool) -> Shown:
 
 
 def show_waiting(phase: Phase | None, *, style: FailureStyle) -> Shown:
-    """Returns the status of a Machine without a Node. It is empty if `phase` is None, as the Node
-    then comes at once."""
+    """Returns the status of a Machine without a Node, by its phase in the simulated cloud. It is
+    empty if that is None, as the Node then comes at once."""
     if phase is None:
         return Shown()
     if phase.state is State.UNREGISTERED:

@@ -208,8 +208,8 @@ class MachineWriter:
     async def correct_set(
         self, known: ScalableRecord, manifest: Mapping[str, Any]
     ) -> ScalableRecord | None:
-        """Corrects a MachineSet that the operator made, as its MachineDeployment says. Labels that
-        others added stay."""
+        """Patches a MachineSet that the operator made, so that it is like `manifest`; returns it.
+        Labels that others added stay."""
         metadata = manifest["metadata"]
         parts = {
             "/metadata/labels": {**known.labels, **metadata["labels"]},

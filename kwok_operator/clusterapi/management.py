@@ -103,8 +103,8 @@ class _Store(Generic[T]):
 
 
 class _Templates:
-    """The templates of one kind. Until they have been listed, `trouble` may say why they can't
-    be."""
+    """The infrastructure templates of one kind. `trouble` is why they could not be listed so far,
+    or None."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed

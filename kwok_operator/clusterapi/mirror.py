@@ -266,7 +266,7 @@ class Mirror:
                 await self._writer.delete(name, uid=group.uid)
 
     def _announce(self, notices: set[_Notice]) -> None:
-        """Emits new Events. Of those with the reason HIDDEN, it emits at most MOST_HIDDEN."""
+        """Emits Events that are new. At most MOST_HIDDEN say that CA sees no group (HIDDEN)."""
         groups = {g.uid: g for name in self._groups.names() if (g := self._groups.get(name))}
         said: Counter[str] = Counter()
         for uid, kind, reason, message in sorted(notices - self._announced):

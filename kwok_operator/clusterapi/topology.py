@@ -17,9 +17,9 @@ _PARTS: Final = {"machineDeployments": Kind.MACHINE_DEPLOYMENT, "machinePools": 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """An object that a topology demands, and the `path` in the Cluster where it does so.
+    """An object that a Cluster's topology demands; `path` is that of the demand in the Cluster.
 
-    `known` is False if the ClusterClass doesn't define its class.
+    `known` is False if the ClusterClass doesn't define the class that the demand names.
     """
 
     body: Mapping[str, Any]
