@@ -57,8 +57,9 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a scalable is: if `path` is empty, it is `obj` itself; else it is at `path` in the
-    Cluster `obj`, and the namespace `templates_in` has the templates of its ClusterClass."""
+    """The place of a scalable: the object `obj` itself; or if `path` isn't empty, the part at this
+    path of the Cluster `obj`, for which `templates_in` is the namespace of its ClusterClass's
+    templates."""
 
     obj: FoundObject
     path: Path = ()

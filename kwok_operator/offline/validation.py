@@ -202,8 +202,8 @@ class _Checker:
         )
 
     def _node_of_group(self, group: FoundObject, spec: KwokNodeGroupSpec) -> Node | None:
-        """Returns the node that the group's nodes would copy; None if the files alone don't show
-        it."""
+        """Checks a group's template. Returns the Node that it makes, or None: if it has a mistake,
+        or copies from what isn't in the files."""
         source = spec.template.source
         self._note_left_to_kwok(f"{group.label}: {NODE_FIELD}", [spec.template.node])
         path: tuple[str | int, ...] = ("spec", "template")
