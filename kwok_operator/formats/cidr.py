@@ -48,8 +48,8 @@ class Block:
         return str(kind(self.first))
 
     def within(self, prefix: int) -> int:
-        """Returns the number, counted from 0, of the larger block with this prefix that contains
-        the block."""
+        """Returns which of all blocks with this prefix contains the block: 0 is the first of them,
+        which begins at address 0."""
         return self.first >> (self.bits - prefix)
 
     def __str__(self) -> str:

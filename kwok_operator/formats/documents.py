@@ -59,8 +59,8 @@ def nodes_of(values: Sequence[Any], *, where: str) -> NodeDocuments:
 
 
 def pick(documents: NodeDocuments, name: str | None, *, where: str) -> dict[str, Any]:
-    """Returns the Node of that name; without a name, the only one. Otherwise raises
-    ManifestError with the names."""
+    """Returns the Node of that name; if `name` is None, the only Node. If there is no such Node,
+    raises ManifestError, which lists the Nodes' names."""
     names = [node_name(node) for node in documents.nodes]
     if name is None:
         if len(names) == 1:

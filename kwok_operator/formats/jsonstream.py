@@ -115,7 +115,7 @@ class _Text:
                 return
 
     def value(self) -> Any:
-        """Reads the whole value that begins here."""
+        """Reads the whole value at the present position."""
         self.peek()
         while True:
             try:
@@ -143,7 +143,7 @@ class _Text:
                     return value
 
     def pass_log(self) -> None:
-        """Skips a log that begins here."""
+        """Skips a log at the present position."""
         while len(self._buffer) - self._at < len(_LOG) and self._more(1):
             pass
         if not self._buffer.startswith(_LOG, self._at):

@@ -1,5 +1,5 @@
-"""Reads in pods' manifests what schedulers and figures of rehearsals use: requests, selectors,
-owners.
+"""Reads the parts of pods' manifests that schedulers and statistics of rehearsals use: requests,
+selectors, owners.
 
 Amounts are whole numbers: CPU in thousandths, everything else in its own unit. Unreadable values
 are left out.

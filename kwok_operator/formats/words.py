@@ -51,10 +51,11 @@ def nearest(word: str, known: Collection[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """A problem: `reason` is one word for programs, `message` a sentence: field, value, remedy.
+    """A problem of a provider config or a derived group: `reason` is one word for programs,
+    `message` a sentence: field, value, remedy.
 
     `blocks` means that a part of the config could not be read or used, or a group not be written.
-    Then sources/provider.py neither removes nor marks the groups that are no longer derived.
+    Then sources/provider.py neither removes nor annotates the groups that are no longer derived.
     """
 
     reason: str
@@ -92,8 +93,8 @@ def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
 
 
 def useful_keys(maps: Sequence[object]) -> list[str]:
-    """Returns keys of labels or annotations to suggest: those that often name groups first, then
-    those that most nodes have."""
+    """Returns keys that a message can suggest for grouping nodes, from their labels or annotations:
+    those that often name groups first, then those that most nodes have."""
     count: Counter[str] = Counter()
     for texts in maps:
         if isinstance(texts, Mapping):
