@@ -3,11 +3,11 @@
     resolved node  --likeness-->  value of the label ALIKE_LABEL
 
 With --balance-similar-node-groups CA keeps groups that it considers alike at equal sizes. It
-compares the resources and labels of their nodes, but ignores some labels: those of a place, and
-with some providers those of pools. From CA 1.37 on, a flag can add labels to ignore only with those
-providers; so the names of our groups and of copied pools would make all groups differ. In all
-versions a flag can name one label to compare instead of everything else. This module computes its
-value from everything that CA would compare.
+compares the resources and labels of their nodes, except some labels, such as those of zones. The
+names of our groups and of copied pools are labels, too, and would make all groups differ.
+--balancing-ignore-label could leave them out, but from 1.37 on CA reads it only with its providers
+for AWS, Azure and Google. With --balancing-label=ALIKE_LABEL any CA compares this label and nothing
+else; its value is computed from what CA would compare otherwise.
 """
 
 import hashlib

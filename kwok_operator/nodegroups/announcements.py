@@ -166,7 +166,8 @@ def _ended(
     """Yields (reason that the condition had, reason and message of the Event) for each condition
     that ends.
 
-    `failed`: the last Event about instances reported failures, so their arrival is worth an Event.
+    `failed`: an earlier Event reported failed instances, so an Event also reports that none is
+    missing any more.
     """
     over: set[str] = set()
     for kind, well, reason in _TROUBLE:

@@ -26,8 +26,8 @@ a small value."""
 
 
 def answer_size(instances: int, *, id_length: int) -> int:
-    """Returns the length in bytes of the answer that lists this many instances, none of them
-    failed.
+    """Returns the length in bytes of the response in which the shim lists this many instances, none
+    of them failed.
 
     `id_length` is the length of a providerID in bytes.
     """
@@ -35,8 +35,8 @@ def answer_size(instances: int, *, id_length: int) -> int:
 
 
 def too_many_instances(instances: int, size: int) -> str:
-    """Returns a sentence for users, with the remedy, when the answer of `size` bytes is too
-    long."""
+    """Returns a sentence for users: the response that lists the instances, of `size` bytes, is too
+    long for CA, and what to do."""
     return (
         f"{instances} instances take {size} bytes, and cluster-autoscaler reads {MAX_ANSWER}: "
         f"split the group, or ask for at most {MAX_ANSWER * instances // size}"
@@ -67,8 +67,7 @@ def hindrance(
 ) -> tuple[str, str] | None:
     """Returns reason and sentence why CA can't drive the group at present; None if it can.
 
-    `gpu_labels` maps the names of all groups that CA may drive to their GPU labels, if they set
-    one.
+    `gpu_labels` maps names of groups that CA may drive to the GPU labels that they set.
     """
     if paused:
         return "SpecPaused", "cluster-autoscaler does not see this group. Set spec.paused to false."

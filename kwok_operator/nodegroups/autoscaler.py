@@ -31,7 +31,7 @@ MOST_INSTANCES: Final = MAX_ANSWER // 20
 
 
 class RefusalReason(StrEnum):
-    """Why a request is refused. Each reason stands for one code of the protocol."""
+    """Why a request of CA is refused. The shim has a gRPC status code for each reason."""
 
     INVALID = "Invalid"
     OUT_OF_RANGE = "OutOfRange"
@@ -112,7 +112,7 @@ class Fleet:
     def waiting(self) -> tuple[int, ...]:
         """Requested serials that have no Node yet and were not cancelled, oldest first.
 
-        Those from `next_serial` on are requests that the operator has yet to record.
+        Those from `next_serial` on are requested by the spec, but not yet recorded in status.
         """
         return self.plan.pending
 
@@ -187,10 +187,11 @@ def increase(fleet: Fleet, delta: int) -> Change:
 
 
 def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
-    """Returns the change that deletes `victims` and lowers the target by as many. Raises
-    RefusedError; then nothing changes.
+    """Returns the change that deletes `victims` and lowers the target by as many; None if it would
+    change nothing. Instances that are to be deleted anyway don't lower the target.
 
-    Instances that are to be deleted anyway don't lower the target.
+    Raises RefusedError if a victim is no instance of the group, if the target would be below the
+    minimum, or if too many nodes would be named for deletion.
     """
     new = {victim.name: victim for victim in victims if _goes(fleet, victim)}
     if not new:
@@ -208,10 +209,11 @@ def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
 
 
 def decrease(fleet: Fleet, delta: int) -> Change | None:
-    """Cancels `-delta` instances that have no Node yet, or as many as there are.
+    """Returns the change that cancels `-delta` instances without a Node, or fewer if there are not
+    so many or the minimum forbids it; None if there is none to cancel.
 
-    Those that have a serial are named for deletion, as their Node may be created meanwhile. Raises
-    RefusedError if `delta` is not negative.
+    Instances that status records are named for deletion, as their Node may be created meanwhile.
+    Raises RefusedError if `delta` is not negative.
     """
     if delta >= 0:
         raise RefusedError(RefusalReason.INVALID, f"the decrease must be negative, and is {delta}")
@@ -251,8 +253,8 @@ def with_names(fleet: Fleet, going: Iterable[str]) -> frozenset[str]:
 
 
 def _is_known(fleet: Fleet, name: str) -> bool:
-    """Whether a name in `nodesToDelete` still has an effect: its instance may exist, or its serial
-    is yet to be used, and the operator will skip it."""
+    """Whether a name in `nodesToDelete` still has an effect: its instance exists or may still be
+    created, or its serial is not used yet (the operator will skip this serial)."""
     serial = fleet.names.serial(name)
     if serial is None:
         return False

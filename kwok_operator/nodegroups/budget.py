@@ -45,8 +45,7 @@ class NodeBudget:
             self._wake(but=name)
 
     def release(self, name: str) -> None:
-        """Gives up the nodes that were granted to a deleted group, so that other groups may have
-        them."""
+        """Frees the nodes that were granted to a deleted group, and wakes groups that wait."""
         self._waiting.discard(name)
         if self._granted.pop(name, 0):
             self._wake(but=name)

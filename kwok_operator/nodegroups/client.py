@@ -1,12 +1,11 @@
-"""Reads KwokNodeGroups from the API server, in one way for all callers.
+"""Parses KwokNodeGroups that the API server sends, and makes patches of them.
 
     bytes of lists, watches and answers ──GROUPS──┐
     objects that kopf has ────────────read_group──┴──> Group, or UnreadableGroup
 
 A group is kept as parsed values, not as the object. A group can't be read if a newer CRD allows
-fields that this version doesn't know, or if it nests without end. It is reported once, and then
-treated as if it had not been seen: the operator neither works on it nor deletes its nodes. Other
-groups are not affected.
+fields that this version doesn't know, or if it nests too deep. Such a group is reported once, and
+the operator neither works on it nor deletes its nodes. Other groups are not affected.
 """
 
 import logging
@@ -136,7 +135,8 @@ def scaling_patch(
 
 
 def read_group(body: Mapping[str, Any]) -> Group | UnreadableGroup:
-    """Parses a group; returns an UnreadableGroup, whatever the object holds, instead of raising."""
+    """Parses a group. If that fails, it returns an UnreadableGroup with the reason; it never
+    raises."""
     if is_cut(body):
         return _unreadable(body, f"it nests deeper than {MOST} levels")
     try:

@@ -78,8 +78,8 @@ class NodePoster:
         """Creates a node. Returns None if its name belongs to a node that the operator did not
         make.
 
-        Raises AlteredNodeError if a webhook removed the marks of the node's group or template. Such
-        a node is deleted again, or the group would create nodes without end.
+        Raises AlteredNodeError if a webhook removed what shows the node's group (label, owner) or
+        template (hash). Such a node is deleted again, or the group would create nodes without end.
         """
         try:
             answer = await self._client.request(
@@ -177,8 +177,8 @@ class _PlannedNodes:
         self._uids: dict[int, str] = {}
 
     async def create(self, serial: int) -> None:
-        """Creates a node, and the objects that steps create beside it. If a request fails, the
-        executor calls this again; the POST isn't repeated if it had succeeded."""
+        """Creates a node, then what steps create for it, such as companions. If a request fails,
+        the executor calls this again; a POST that has succeeded isn't repeated."""
         stored = None if serial in self._uids else await self._post(serial)
         if serial not in self._uids:
             return
@@ -222,8 +222,8 @@ class _PlannedNodes:
         return stored
 
     def first_ready(self) -> int | None:
-        """Returns the first of the new serials whose node kwok may make Ready at once; None if
-        there is none. A simulated cloud may delay them."""
+        """Returns the first of the new serials whose node kwok may make Ready at once; None if a
+        simulated cloud delays all of them."""
         for serial in self._result.plan.create:
             if all(birth.ready for birth in self._births(serial)):
                 return serial
@@ -260,7 +260,7 @@ def rendered_for(
 
 
 def _is_made_by_us(body: bytes) -> bool:
-    """Whether the operator created this node: managedFields says so, even if a webhook removed all
-    other marks."""
+    """Whether managedFields says that the operator created this node. It says so even if a webhook
+    removed the label and annotations of the group."""
     written = decode_dict(body)["metadata"].get("managedFields") or ()
     return any(entry.get("manager") == FIELD_MANAGER for entry in written)

@@ -1,6 +1,6 @@
 """The groups that exist, and those that existed until a moment ago.
 
-    kopf's events ──> GroupStore ──> companions, and others in `changed`
+    kopf's events ──> GroupStore ──> the callbacks in `changed`, such as that of companions
     listings now and then ──┘
 
 A group that can't be read is treated as not seen: the operator neither works on it nor deletes its

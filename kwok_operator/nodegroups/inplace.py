@@ -96,7 +96,8 @@ def _equal_quantities(one: object, other: object) -> bool:
 
 
 def _owned(live: Node, *path: str, manager: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Returns the keys of a map that the manager owns, and those that others own."""
+    """Returns the keys of a map of the node that the manager owns by managedFields, and those that
+    others own."""
     ours: set[str] = set()
     others: set[str] = set()
     for entry in live["metadata"].get("managedFields") or ():

@@ -106,8 +106,8 @@ class KwokLink:
         self._problem_by_lease = False
 
     async def endpoint(self, nodes: Iterable[str]) -> KubeletEndpoint | None:
-        """Returns the endpoint for nodes that are to be created Ready; None if they may not be
-        created so.
+        """Returns the kubelet endpoint to write into new nodes, which are then created Ready. None
+        if kwok isn't known to be alive, or its endpoint is unknown.
 
         `nodes` are the group's Ready nodes, oldest first; their Leases show whether kwok is alive.
         If there are none, the nodes of the previous call are used.
@@ -215,8 +215,8 @@ class KwokLink:
             self._holder = lease.holder if lease is not None else None
 
     async def _read_again(self) -> None:
-        """Reads again the Lease that it follows, and the oldest Lease that was missing. If kwok has
-        renewed the one or taken the other, kwok is alive."""
+        """Reads the followed Lease again, to see whether kwok has renewed it, and that of the
+        oldest node that had none, to see whether kwok has taken it. Either is a sign of life."""
         started, before = self._clock(), self._followed
         taken = (
             self._oldest_unleased is not None

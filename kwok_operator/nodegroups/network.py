@@ -26,8 +26,8 @@ large block of another node."""
 
 @dataclass(frozen=True, slots=True)
 class NodeNetwork:
-    """The addresses of a group's nodes: `places` blocks for pods, and as many InternalIPs if the
-    nodes have addresses of their own."""
+    """The addresses of a group's nodes: a range that is cut into `places` blocks for pods, one for
+    each node, and as many InternalIPs if the nodes have addresses of their own."""
 
     pods: Block
     block_size: int

@@ -4,9 +4,9 @@ needs.
     reflector ──replace, upsert, remove──> NodeCache ──> reconciler (and a wake-up for the group)
     our own writes ──created, updated, deleted─^
 
-A record takes half a kilobyte: at 50,000 nodes the objects themselves would take a gigabyte, and
-even their decoded fields 80 MB. So the reflector's decoder makes records. They hold the values that
-passes count: passes are many, and each looks at all nodes.
+Of each node only a record of half a kilobyte is kept: at 50,000 nodes the objects themselves would
+take a gigabyte, and even their decoded fields 80 MB. The reflector's decoder makes the records, so
+what passes count is computed once for each node: passes are many, and each looks at all nodes.
 
 Our own writes are entered as soon as the API server has answered, before the watch reports them, so
 a plan never misses a node only because the watch is late. That needs no time-outs, because names
@@ -196,33 +196,36 @@ class NodeCache:
         return self._strays.get(group, {})
 
     def lost(self, record: NodeRecord) -> None:
-        """Notes a node as a stray: it no longer has the marks of its group, but may exist."""
+        """Adds a node to its group's strays: nodes that vanished from the watch, or lost the label
+        or owner of their group, and may still exist."""
         ours = record.owner and record.serial is not None
         if self.keeps_strays and ours and not record.deleting:
             self._strays.setdefault(record.group, {})[record.name] = record
 
     def occupied(self, domain: str, *, apart: str) -> Set[int]:
-        """Returns the places of a topology domain that are taken: those of the nodes, and of all
-        strays but those of group `apart`."""
+        """Returns the numbers of the places that are taken in a topology domain: by cached nodes,
+        and by strays (nodes that vanished from the watch), except those of the group `apart`."""
         held = self._places.of(domain)
         groups = (group for group in self._strays if group != apart)
         away = frozenset[int]().union(*(self.places_of_strays(g, domain=domain) for g in groups))
         return held | away if away else held
 
     def places_of_strays(self, group: str, *, domain: str) -> frozenset[int]:
-        """Returns the places of a domain that a group's strays had when last seen, and may still
-        have."""
+        """Returns the numbers of the places in a topology domain where a group's strays were last
+        seen. Strays are nodes that vanished from the watch; they may exist and stand there still.
+        """
         standing = (stray.place for stray in self.strays(group).values())
         return frozenset(p.number for p in standing if p is not None and p.domain == domain)
 
     def settle_stray(self, group: str, name: str) -> None:
-        """Removes a stray from the list: the node is gone, or has its marks again."""
+        """Removes a node from the group's strays (nodes that vanished from the watch): it is gone,
+        or has its label and owner again."""
         strays = self._strays.get(group, {})
         if strays.pop(name, None) is not None and not strays:
             del self._strays[group]
 
     def forget_strays(self, group: str) -> None:
-        """Removes all strays of a deleted group."""
+        """Forgets the strays (nodes that vanished from the watch) of a deleted group."""
         self._strays.pop(group, None)
 
     @property

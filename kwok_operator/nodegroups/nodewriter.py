@@ -152,9 +152,9 @@ class NodeWriter:
             logger.debug("not put back: node=%s error=%s", record.name, error)
 
     async def _is_alive(self, group: str, *, uid: str) -> bool:
-        """Whether the group exists and is not being deleted. Call it after the node was read: if
-        the group's deletion orphaned the node before that, the node must not get its marks
-        again."""
+        """Whether the group exists and is not being deleted. Call it after reading a node that lost
+        its owner: if the group is alive then, the owner was not removed by the deletion of the
+        group (--cascade=orphan)."""
         self._count_request()
         try:
             answer = await self._client.request(
@@ -446,7 +446,8 @@ def template_hash_of(node: NodeView) -> str:
 
 
 def _may_be(node: NodeView, stray: NodeRecord, *, uid: str) -> bool:
-    """Whether a node is this stray (same uid), and has not been given to another group."""
+    """Whether a node is the stray (same uid), a node that had vanished from the watch, and no other
+    group's annotation is on it."""
     claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, uid)
     return node.uid == stray.uid and claimed == uid
 

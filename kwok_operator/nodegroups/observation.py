@@ -55,9 +55,9 @@ class HashedNodes:
     """Remembers which nodes had the hash of the present template. If one of them no longer has it,
     somebody has removed the annotation: the node isn't outdated.
 
-    A node that now has the hash of the `former` template has not lost its hash: the operator wrote
-    it there, late. If a node's resourceVersion is lower than the one remembered, the cluster was
-    restored, and all nodes are forgotten.
+    If it has the hash of the `former` template instead, nobody has removed it: a write of the
+    operator, made with that template, came late. If a node's resourceVersion is lower than the one
+    remembered, the cluster was restored, and all nodes are forgotten.
     """
 
     template_hash: str | None = None
@@ -175,11 +175,11 @@ class Observation:
     `usable` is how many of the Ready ones take pods; `tainted` are Ready nodes that still have the
     taint of new nodes, which can be removed (nodegroups/usable.py). `terminating` are being
     deleted. `stuck` are to be deleted, but the simulated cloud delays that. `held` are deleted
-    nodes that a finalizer keeps. If nodes have Machines (clusterapi/), a node that a finalizer
-    keeps stays among the `records` until the spec names it, because its instance ends with its
-    Machine. `marked` are the nodes on which the simulated cloud has written decisions. `gone` are
-    serials of open batches whose node existed and no longer does, or whose name belongs to a
-    foreign node.
+    nodes that a finalizer keeps. If nodes have Machines (clusterapi/), such a node stays among the
+    `records`, as its instance ends only with its Machine, unless the operator deleted it because
+    the spec names it. `marked` are the nodes on which the simulated cloud has written decisions.
+    `gone` are serials of open batches whose node existed and no longer does, or whose name belongs
+    to a foreign node.
     """
 
     names: NodeNames

@@ -1,9 +1,10 @@
-"""Which places of a domain are taken: by the nodes that say so in an annotation.
+"""Keeps which places of topology domains are taken. A place is a number that stands for a spot in a
+data centre, such as a slot of a rack, with room for one node.
 
     annotation of a node  ──NodePlace.parse──>  OccupiedPlaces ──> numbers taken in a domain
 
-A node keeps its place until it is gone: one that is being deleted still stands there. What a place
-means, and which node gets which, is not decided here (topology/).
+A node keeps its place until it is gone, also while it is being deleted. topology/ decides what a
+place means, and which node gets which.
 """
 
 import re
@@ -20,7 +21,7 @@ _PLACE: Final = re.compile(r"([^/\s]{1,63})/(0|[1-9][0-9]{0,6})")
 
 
 class NodePlace(NamedTuple):
-    """Where a node stands: the `number` counts from 0 within the domain."""
+    """The place of a node in a topology domain; `number` counts from 0."""
 
     domain: str
     number: int
@@ -87,5 +88,5 @@ class OccupiedPlaces:
                 del self._numbers[place.domain]
 
     def of(self, domain: str) -> Set[int]:
-        """Returns the numbers that are taken in a domain."""
+        """Returns the numbers of the places in a domain that nodes take."""
         return self._numbers.get(domain, {}).keys()

@@ -1,15 +1,15 @@
 """Works out what a group needs next: which serials to create, which nodes to delete or to patch.
 
-    Wish (spec) + Observed (nodes, recorded batches) + bounds  --make_plan-->  Plan
+    spec + ObservedGroup (nodes, recorded batches) + bounds  --make_plan-->  Plan
 
 An instance is a serial: first requested (recorded in a batch), then a node, then gone. Each pass
 makes a new plan from what it observes and remembers none, so a plan can be thrown away at any
 instant: what must survive is in `Plan.batches` and `Plan.next_serial`, which are written before the
 first node is.
 
-Three later places change a plan: reconciler.py cuts `create` by the number of strays,
-topology/step.py leaves out instances whose place a vanished node may still have, and
-cloud/clouds.py replaces `batches`, `create` and `delete`.
+Three modules change a plan afterwards: reconciler.py shortens `create` by the number of nodes that
+vanished from the watch and may still exist, topology/step.py leaves out instances whose place such
+a node may still have, and cloud/clouds.py replaces `batches`, `create` and `delete`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -277,10 +277,10 @@ def _replaced(
     """Returns the outdated serials to replace now: those that aren't Ready, then those that are
     Ready but not usable, then the oldest of the usable ones.
 
-    Usable nodes are replaced only as far as `max_unavailable` nodes at most are missing or not
-    usable. Of the Ready ones that aren't usable, at most `max_unavailable` are replaced, less the
-    new nodes that are on their way, as with a Deployment: what made the old ones unusable may do so
-    with the new ones.
+    Usable nodes are replaced only while at most `max_unavailable` nodes are missing or not usable.
+    Of the outdated nodes that are Ready but not usable, at most `max_unavailable` are replaced,
+    less the number of all other nodes that are missing or not usable. A Deployment does so, too:
+    what made the old ones unusable may do so with the new ones.
     """
     if rollout is None or rollout.max_unavailable is None or rollout.held:
         return []

@@ -117,8 +117,8 @@ class WorkQueue:
         return min(until, self._anew.get(key, until)) if wish == self._wish(key) else 0.0
 
     def _begin_anew(self, key: str) -> None:
-        """Notes that a try begins early because of `add(anew=True)`, and how long the next early
-        try has to wait."""
+        """Notes that a key is tried again early because of `add(anew=True)`, and sets the time
+        before which it can't be tried early again."""
         if self._anew.pop(key, None) is None:
             return
         now = asyncio.get_running_loop().time()

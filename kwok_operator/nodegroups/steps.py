@@ -87,8 +87,8 @@ class StepPass:
         return False
 
     def shapes(self, node: NodeRecord) -> bool:
-        """Whether `writes` of this step patch the node, and remove its taint of new nodes when pods
-        may come. The reconciler then doesn't remove the taint."""
+        """Whether `writes` of this step patch the node. They then also remove its taint of new
+        nodes, once pods may come, so the reconciler leaves the taint to them."""
         return False
 
     def complete(self, nodes: list[NodeRecord]) -> list[NodeRecord]:
@@ -106,7 +106,8 @@ class StepPass:
         return None
 
     async def before_nodes(self) -> None:
-        """Called before nodes are created or lose the taint of new nodes; returns once they may."""
+        """Called before nodes are created or lose the taint of new nodes, which waits until this
+        returns."""
 
     def birth(self, serial: int, capacity: Mapping[str, str]) -> FirstWrite | None:
         """Returns how to change the request that creates the node; None to leave it unchanged.

@@ -38,7 +38,8 @@ strays one by one takes two requests for each that is gone."""
 
 
 class Strays:
-    """Looks for strays, and restores their marks."""
+    """Looks for nodes that vanished from the watch (strays), and restores the label and owner of
+    those that still exist."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -52,12 +53,13 @@ class Strays:
         stop: Callable[[], bool],
         at_work: Callable[[], AbstractAsyncContextManager[None]],
     ) -> Resolution:
-        """Looks for a group's strays and altered nodes, and restores their marks. Notes in `memory`
-        which nodes are altered again and again, and which could not be read or repaired.
+        """Looks for a group's strays (nodes that vanished from the watch) and for nodes that lost
+        the hash of their template; restores label, owner and hash. Notes in `memory` which nodes
+        are altered again and again, and which could not be read or repaired.
 
         `at_work` is entered while requests are made. Returns `resolution`, the group's template. If
-        nodes stay altered, it returns one without a node, and with the reason: new nodes would be
-        altered, too.
+        nodes stay altered, it returns a Resolution that has the reason instead of a node: new nodes
+        would be altered, too.
         """
         parts, before = self._parts, len(memory.altered) + len(memory.unmended)
         strays, stripped = parts.cache.strays(group.name), self._stripped(group, memory, resolution)
@@ -100,8 +102,8 @@ class Strays:
         *,
         stop: Callable[[], bool],
     ) -> dict[str, str]:
-        """Restores the marks of altered nodes; of those in `stripped`, the template's hash. Returns
-        the errors of nodes for which that failed, by name."""
+        """Restores the template's hash on those of the `nodes` that are in `stripped`, label and
+        owner on all others. Returns the errors of nodes for which that failed, by name."""
         parts, now, failed = self._parts, self._parts.clock.monotonic(), dict[str, str]()
         label = group_label(group.name, group.annotations.get(MACHINES_ANNOTATION, ""))
 
@@ -130,7 +132,8 @@ class Strays:
         return failed
 
     def are_left(self, group: Group, memory: Memory) -> bool:
-        """Whether the group has strays or altered nodes to look for again."""
+        """Whether the group has nodes to look for again: strays (nodes that vanished from the
+        watch), and nodes that stay altered or could not be repaired."""
         left = memory.altered or memory.unmended or self._parts.cache.strays(group.name)
         return bool(left)
 

@@ -123,9 +123,8 @@ def conditions_of(
     now: str,
     began: Mapping[str, str | None] = MappingProxyType({}),
 ) -> tuple[C, ...]:
-    """Returns the conditions that the verdicts make. `lastTransitionTime` of a condition whose
-    status changed is the time in `began`, or else `now`; of any other it is kept from
-    `previous`."""
+    """Returns a condition for each type in `verdicts` (status, reason, message). If the status
+    differs from that in `previous`, `lastTransitionTime` is the time in `began`, or else `now`."""
     before = {condition.type: condition for condition in previous}
     conditions = []
     for kind, verdict in verdicts.items():
@@ -233,6 +232,6 @@ class KwokNodeGroupStatus(ApiModel):
     @field_validator("next_serial", mode="after")
     @classmethod
     def _only_ours(cls, value: int) -> int:
-        """Returns `nextSerial`, or 0 if the operator can't have written this number. Then the names
-        of nodes show which serials are used."""
+        """Returns `nextSerial`, or 0 if it is too high for the operator to have written it. Nodes
+        and batches then show which serials are used."""
         return value if value <= LAST_SERIAL + 1 else 0
