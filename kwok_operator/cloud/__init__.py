@@ -3,10 +3,10 @@
     terms:     the spec.cloud in force when a try began, despite later edits; recorded in status
     draws:     seed, group, serial, purpose ──> a random number ──> a span of time
     arrival:   requested ──> failed, tried again, its Node appears       (drawn anew, always alike)
-    life:      Node ──> Ready, taints off, devices there, notice, gone   (recorded on the Node)
+    life:      Node ──> Ready, taints off, devices there, notice of its end, gone   (on the Node)
     stock:     which instances get room in stock and pools
     room:      what a pass grants and refuses, by stock; record: the refusals, as status has them
-    desired:   how each Node of a group should be now, and which Nodes get notice
+    desired:   how each Node of a group should be now, and which Nodes get notice of their end
     shaping:   what to write into a Node to make it so; annotations, nodeparts: in which form
     summary:   instances in few words, for status, conditions and cluster-autoscaler
     clouds:    what a pass observed, and what the cloud decides on its plan; step: the pass itself
@@ -22,9 +22,9 @@ What the names mean:
     Terms            a spec.cloud, and since when it holds
     History          all Terms of a group
     InstanceSeed     what the draws of one instance depend on
-    Life             all that was decided about a Node
+    Life             the course drawn for a Node: delays, taints, flapping, end
     Birth            the first JSON of a Node
-    Mark             what the cloud has recorded on a Node
+    Mark             what the cloud has recorded on a Node, in annotations and a label
     ObservedCloud    what a pass knows of the cloud before it plans
     CloudDecision    how the cloud changes the plan of a pass
     StockDecision    what stock and pools grant

@@ -1,7 +1,7 @@
 """The annotations and the label in which a Node records what the simulated cloud decided.
 
     Life  --dump_life-->  {"bornAt": "2026-01-02T03:04:05.678Z", "readyAfter": 30000, ...}
-    labels, annotations  --mark_of-->  Mark, or None for a Node nothing was decided about
+    labels, annotations  --mark_of-->  Mark, or None for a Node that has none of them
 
 Spans are milliseconds. They are parsed once, when the Node is decoded. Anybody who may write
 nodes can write anything here: a value that is no valid record is ignored as a whole, and the
@@ -116,10 +116,11 @@ def _fields(part: Any) -> dict[str, Any]:
 class Mark:
     """What the simulated cloud has recorded on a Node; times are milliseconds.
 
-    `life` is None on a Node of a perfect cloud. `shown` describes the state that was last written
-    into the Node, "" for none; `noticed_at` is when the Node got its notice, if it had to wait for
-    other Nodes first; `delete_at` is when a Node that is stuck in deletion is to be gone. `hold`
-    says that the Node has the label that keeps it not Ready.
+    `life` is None if no course is recorded, as on Nodes without delay, fault or end. `shown`
+    describes the state that was last written into the Node, "" for none. `noticed_at` is when the
+    Node got notice of its end; recorded only if the group limits how many Nodes are under notice.
+    `delete_at` is when a Node that is stuck in deletion is to be gone. `hold` says that the Node
+    has the label that keeps it not Ready.
     """
 
     life: Life | None = None
@@ -129,10 +130,10 @@ class Mark:
     hold: bool = False
 
     def lived(self, *, capped: bool) -> Life:
-        """Returns the life, with notice at the time at which it was really given.
+        """Returns the life, with the time at which notice of the Node's end was given, if recorded.
 
-        With `capped` (the group limits how many nodes may be under notice), a Node has no notice,
-        and so no end, until that time is recorded.
+        With `capped` (the group limits how many Nodes are under notice), the life has no end until
+        that time is recorded.
         """
         life = PERFECT if self.life is None else self.life
         if self.noticed_at is not None:
@@ -141,7 +142,8 @@ class Mark:
 
 
 def mark_of(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | None:
-    """Reads the mark of a Node; None, at little cost, for the many nodes that have none."""
+    """Reads what the simulated cloud has recorded on a Node; None, at little cost, for the many
+    Nodes without such a record."""
     hold = constants.HOLD_LABEL in labels
     if not hold and _KEYS.isdisjoint(annotations):
         return None
@@ -155,13 +157,14 @@ def mark_of(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mar
 
 
 def mark_on(mark: object) -> Mark | None:
-    """Returns the `mark` of a node's record if it is one of the simulated cloud, else None."""
+    """Returns `mark`, that of a NodeRecord, if it is a Mark, which only the simulated cloud makes;
+    else None."""
     return mark if isinstance(mark, Mark) else None
 
 
 def read_life(annotations: Mapping[str, Any]) -> Life | None:
-    """Returns what a Node's annotation says about its course (Life); None if there is no such
-    annotation, or it is invalid."""
+    """Returns the Life in a Node's annotation; None if there is no such annotation, or it is
+    invalid."""
     with suppress(KeyError, ValueError):
         return load_life(annotations[constants.LIFE_ANNOTATION])
     return None

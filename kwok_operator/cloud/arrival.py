@@ -1,10 +1,10 @@
-"""From the request to the Node: tries that fail, and the one that doesn't.
+"""Computes the phases of an instance from its request to its Node: failing tries, then a success.
 
     History + instance + when it was requested  --phases-->  Creating, Failed, Creating, ..., Due
 
-Nothing of this is stored: the walk starts at the request, and each try draws its numbers again.
-Only room in stock and pools depends on other instances: it was granted before (`stock`), and is
-kept through all tries.
+Nothing of this is stored: the phases are computed from the request on, and each try draws its
+numbers again. Only room in stock and pools depends on other instances: it was granted before
+(`stock`), and is kept through all tries.
 """
 
 from bisect import bisect_right
@@ -31,11 +31,11 @@ _DELAY: Final = "creation-failure-delay"
 def walk(
     history: History, who: InstanceSeed, *, requested_at: int, now: int, after: Phase | None = None
 ) -> Iterator[Phase]:
-    """Yields some of the phases that the instance has passed, and last the one that it is in.
+    """Yields phases of an instance in order, not all of them; the last is the phase at `now`.
 
-    The walk starts from `after`, a phase that the instance has passed, or from the request. Each
-    step is little work, so that the caller can pause: after a restart there may be 10,000 tries
-    of each instance to go through.
+    It starts from `after`, a phase that the instance has passed, or from the request. Each step is
+    little work, so that the caller can pause: after a restart there may be 10,000 tries of each
+    instance to go through.
     """
     start, failed = _try_after(after) or (requested_at, 0)
     while passed := _passed(history, who, start=start, failed=failed, now=now):
@@ -140,8 +140,8 @@ def _passed(
 
 
 def _span(rule: CreationFailure, who: InstanceSeed) -> int | Callable[[int], int]:
-    """The milliseconds until a try fails; if they are drawn, a function from the number of failed
-    tries to the milliseconds."""
+    """Returns the milliseconds from the start of a try until it fails by this rule; if they are
+    drawn, a function that computes them from the number of earlier failed tries."""
     delay = rule.after
     if delay is None or delay.fixed:
         return drawn(delay, who, what="")

@@ -99,7 +99,7 @@ class CloudDecision:
 
 @dataclass(slots=True)
 class _Known:
-    """What the last pass of a group found. It is valid for the group with this uid only."""
+    """What the last pass over a group computed, kept for the next one; only for this uid."""
 
     uid: str
     upkeep: Upkeep = field(default_factory=Upkeep)
@@ -141,7 +141,8 @@ class Clouds:
     def observe(
         self, group: Group, memory: Memory, seen: Observation, *, now: int
     ) -> ObservedCloud | None:
-        """Observes the group's cloud; None if it has no simulated cloud, nor traces of one."""
+        """Observes the group's cloud; None if it has no simulated cloud, and neither its status nor
+        its nodes have records of an earlier one."""
         cloud = self.in_force(group)
         if cloud is None and memory.status.cloud is None and not seen.marked and not seen.stuck:
             return None
@@ -300,12 +301,12 @@ class Clouds:
         observed: ObservedCloud,
         stop: Callable[[], bool],
     ) -> dict[int, Phase] | None:
-        """Notes what the group holds by the settled requests, and computes the phases of all
-        pending instances.
+        """Notes what the group now takes of stock and pools (`settled`), and computes the phases of
+        all pending instances.
 
         It pauses between parts, as ten thousand draws at once would block the event loop. Returns
-        None if `stop()` is true. The settled requests then aren't written to status, so the next
-        pass settles them again; it continues from the phases computed so far.
+        None if `stop()` is true. `settled` then isn't written to status, so the next pass decides
+        the same again; it continues from the phases computed so far.
         """
         record = known.record
         if known.out != observed.out:
@@ -441,8 +442,8 @@ def _requested(
     each: Amounts,
     units: Units,
 ) -> CloudRequest:
-    """Returns the part of the plan that concerns the cloud; `late` are the serials of stuck nodes
-    that are deleted now."""
+    """Returns what the plan requests of the simulated cloud. `late` are the serials of nodes whose
+    deletion was put off, and that are deleted now."""
     here = seen.terminating.keys() | seen.records.keys()
     batches = compact(plan.batches, here=here, gone=frozenset(late)) if late else plan.batches
     return CloudRequest(

@@ -1,11 +1,12 @@
-"""The Nodes of a group in the simulated cloud: how each should be now, and which are to go.
+"""Computes how each Node of a group should be now in the simulated cloud, and which are to go.
 
-    marks of the Nodes + outage + now  --Upkeep.find-->  DesiredNodes
+    marks (what is recorded on the Nodes) + outage + now  --Upkeep.find-->  DesiredNodes
     Nodes whose notice is due + how many are under notice  --give_notice-->  serials
 
 A pass looks at thousands of nodes, so each result is cached until the time at which it changes.
-If only so many nodes may be under notice at a time, this module decides which get it; the time is
-written on the Node, and from then on its end is certain.
+A Node under notice is soon taken back. If the group limits how many Nodes are under notice at a
+time, this module decides which Nodes get notice; the time is written on the Node, and fixes its
+end.
 """
 
 from collections.abc import Mapping
@@ -17,12 +18,12 @@ from kwok_operator.cloud.life import DesiredNode, Life
 
 @dataclass(frozen=True, slots=True)
 class DesiredNodes:
-    """How a group's Nodes should be, by serial: the Nodes that have a mark; in an outage, all
-    Nodes.
+    """How a group's Nodes should be now, by serial: those on which the simulated cloud has recorded
+    something; in an outage, all.
 
-    `lives` has the lives of Nodes about which something was decided; `ended` are to be deleted.
-    `noticed` says when notice was given to Nodes that had to wait for others, if their annotations
-    don't say so yet. `until` (milliseconds) is when to look again, None for never.
+    `lives` are the recorded lives; `ended` are to be deleted. `noticed` says when Nodes got notice
+    of their end, if the group limits how many have notice, and the time isn't written on the Node
+    yet. `until` is when to look again, None for never. Times are milliseconds.
     """
 
     desired: Mapping[int, DesiredNode] = field(default_factory=dict)
@@ -55,9 +56,9 @@ class Upkeep:
         out: Mapping[int, int],
         now: int,
     ) -> DesiredNodes:
-        """Computes how nodes should be. `marks` are those of all nodes that have one, and in an
-        outage of all nodes; `out` says since when nodes are in an outage. `at_a_time` is how many
-        may be under notice. Times are milliseconds."""
+        """Computes how nodes should be. `marks` has what the simulated cloud recorded on nodes, by
+        serial; in an outage it has all nodes. `out` says since when nodes are in an outage.
+        `at_a_time` is how many may be under notice (None: any number). Times are milliseconds."""
         capped = at_a_time is not None
         self._known = {
             serial: self._find(serial, mark, capped=capped, outage_since=out.get(serial), now=now)
@@ -87,7 +88,8 @@ class Upkeep:
         return _Known(mark, capped, outage_since, life, desired)
 
     def _give_notice(self, at_a_time: int, *, now: int) -> int | None:
-        """Gives notice where it is due and the limit allows; returns when to try again."""
+        """Gives notice of their end to the Nodes for which it is due, as far as the limit allows;
+        returns when to try again."""
         waiting: dict[int, Life] = {}
         under_way = 0
         for serial, known in self._known.items():
@@ -110,15 +112,15 @@ def _life(mark: Mark | None) -> Life:
 
 
 def _holds(known: _Known, mark: Mark | None, *, capped: bool, outage_since: int | None) -> bool:
-    """Whether nothing has changed from which a cached result was computed. The caller checks
-    whether the time of the result is over."""
+    """Whether a cached result was computed from the same mark, `capped` and outage as now. The
+    caller checks until when the result holds."""
     same = known.mark is mark or known.mark == mark
     return same and known.capped is capped and known.outage_since == outage_since
 
 
 def _unwritten(known: _Known) -> int | None:
-    """Returns when notice was given to a Node, if its annotation doesn't have the time yet; else
-    None."""
+    """Returns the time at which a Node got notice of its end, if it is still to be written on the
+    Node; else None."""
     if not known.capped or known.mark is None or known.mark.noticed_at is not None:
         return None
     return known.life.notice_at
@@ -127,7 +129,8 @@ def _unwritten(known: _Known) -> int | None:
 def give_notice(
     lives: Mapping[int, Life], *, at_a_time: int, under_way: int, now: int
 ) -> tuple[int, ...]:
-    """Returns the serials that get notice now, in the order in which it was due.
+    """Returns the serials of Nodes that get notice of their end now, those first for which it was
+    due first.
 
     `lives` are those of Nodes without notice; `under_way` is how many Nodes have notice and still
     exist.
@@ -145,7 +148,8 @@ def next_notice(
 ) -> int | None:
     """Returns when to call `give_notice` again (sooner once a Node under notice is gone).
 
-    None if no notice is ever due, or as many as allowed are under notice.
+    None if notice is never due for any of the `lives`, or as many Nodes as allowed are under
+    notice.
     """
     if under_way >= at_a_time:
         return None

@@ -72,10 +72,10 @@ class HoldLink:
         self._disobeyed_until = float("-inf")
 
     async def current(self) -> Hold:
-        """Returns what can keep nodes from being Ready. It asks the API server unless the last
-        answer is recent.
+        """Returns whether a Stage can keep nodes from being Ready. It asks the API server unless
+        its last response is recent.
 
-        If the request fails, the last known answer is returned, at first NONE.
+        If the request fails, the last known result is returned, at first NONE.
         """
         if self._clock() >= self._look_again:
             async with self._looking:

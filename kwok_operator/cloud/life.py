@@ -3,8 +3,8 @@
     spec.cloud + instance + when it is born  --draw_life-->  Life  --dump_life-->  an annotation
     Life + now  --desired-->  how the Node should be, and when to look again
 
-The annotation is part of the request that creates the Node. So what was decided about a Node
-survives edits and restarts, and needs no room in status. A Node of a perfect cloud needs none.
+The annotation is part of the request that creates the Node. So the course survives edits and
+restarts, and needs no room in status. Without delays, faults or an end there is no annotation.
 Times and spans are milliseconds.
 """
 
@@ -86,7 +86,8 @@ class DesiredNode:
     """How a Node should be now, and until when that holds (None: for good).
 
     `since` is when it got into `state`. `taints` are the startup taints that it still has,
-    `missing` the resources that it still lacks. `noticed`: under notice; `gone`: to be deleted.
+    `missing` the resources that it still lacks. `noticed`: it has notice of its end; `gone`: it is
+    to be deleted.
     """
 
     state: State
@@ -102,7 +103,7 @@ class DesiredNode:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """All that was decided about a Node when it was created.
+    """The course of a Node, drawn when it was created: delays, startup taints, flapping, its end.
 
     Spans count from `born`; `ready_after` is None if the Node is never Ready.
     """
@@ -116,7 +117,7 @@ class Life:
 
     @property
     def notice_at(self) -> int | None:
-        """When notice is due, None for never."""
+        """When notice of the Node's end is due; None for never."""
         return None if self.end is None else self.born + self.end.noticed_after
 
     @property

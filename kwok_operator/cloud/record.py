@@ -43,7 +43,8 @@ _LIKE_TRIES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Serials that found no room at `since`; if `fault` is None, they are still undecided."""
+    """Serials that got no room in stock or a pool at `since`. If `fault` is None, they aren't
+    refused: it is still undecided."""
 
     serials: Set[int]
     since: int
@@ -53,18 +54,18 @@ class Refusal:
 
     @property
     def likeness(self) -> tuple[str | None, str, Fault | None]:
-        """What two refusals must have in common to be joined into one."""
+        """Pool, reason and fault: refusals are joined only if these are equal."""
         return self.pool, self.reason, self.fault
 
     def joined(self, later: "Refusal") -> "Refusal":
-        """Joins this refusal with one of the same `likeness`, and of the same time or a later one.
-        The result has the later time."""
+        """Joins this refusal with one of the same pool, reason and fault, and of the same time or a
+        later one. The result has the later time."""
         return replace(later, serials=self.serials | later.serials)
 
 
 @dataclass(frozen=True, slots=True)
 class CloudRecord:
-    """What status records: edits of spec.cloud, and refusals.
+    """What status records of a group's cloud: edits of spec.cloud, and serials without room.
 
     If several `refusals` have a serial, the first counts.
     """
@@ -170,8 +171,8 @@ class CloudRecord:
         return steps
 
     def still(self, phases: Mapping[int, Phase], *, before: "CloudRecord") -> dict[int, Phase]:
-        """Returns those of the `phases`, which were computed with the record `before`, that are the
-        same with this record."""
+        """Returns those of the `phases` that are still valid with this record; they were computed
+        with the record `before`."""
         if before.history != self.history:
             return {}
         known = frozenset(phases)
@@ -202,10 +203,10 @@ def outstanding(
 ) -> Iterator[dict[int, Phase]]:
     """Yields the phases, by serial, of the instances that were requested and have no Node.
 
-    It yields parts, each some milliseconds of work; a later part overrides an earlier one. Before
-    this, the caller settles the serials of `asking`: until then they count as refused. `known` are
-    phases computed before with the same record, dates and outage; the walk goes on from them,
-    which saves draws. `units` says which instances draw alike.
+    It yields parts, each some milliseconds of work; a later part overrides an earlier one. Serials
+    to be decided on (`record.asking`) count as refused until `settle` (cloud/room.py) has decided.
+    `known` are phases computed before with the same record, dates and outage; going on from them
+    saves draws. `units` says which instances draw alike.
     """
     known = known or {}
     steps = record.walk(group, units=units, out=out, now=now)
@@ -227,8 +228,8 @@ def outstanding(
 
 
 def redated(batches: Iterable[Batch], *, granted: Set[int], at: str) -> tuple[Batch, ...]:
-    """Splits batches so that granted serials are in batches of their own, dated `at`, when their
-    tries begin.
+    """Splits batches so that serials that got room (`granted`) are in batches of their own. These
+    are dated `at`, when their tries begin.
 
     The ranges stay in order and don't overlap.
     """
@@ -254,8 +255,8 @@ def _split(batch: Batch, granted: Set[int], at: str) -> Iterator[Batch]:
 
 
 def _since_before(refusal: Refusal, waited: Sequence[tuple[int, Set[int]]]) -> Iterator[Refusal]:
-    """Splits an undecided refusal so that each of its serials keeps the time since which it waits,
-    if `waited` has one."""
+    """Splits a refusal that is still undecided, so that serials in `waited` keep the time since
+    which they wait. Yields any other refusal unchanged."""
     left = refusal.serials
     for since, serials in waited if refusal.fault is None else ():
         yield replace(refusal, serials=left & serials, since=since)
@@ -264,8 +265,8 @@ def _since_before(refusal: Refusal, waited: Sequence[tuple[int, Set[int]]]) -> I
 
 
 def _joined(refusals: Sequence[Refusal]) -> tuple[Refusal, ...]:
-    """Joins refusals of the same time and `likeness`; while more than MAX_REFUSED are left, also
-    refusals of different times, the closest first.
+    """Joins refusals of the same time, pool, reason and fault; while more than MAX_REFUSED are
+    left, also refusals of different times, the closest first.
     """
     at_once: dict[Hashable, Refusal] = {}
     for refusal in sorted(refusals, key=lambda r: (r.since, min(r.serials))):

@@ -6,9 +6,10 @@
     live Node + an edited template      --carried_over-->   the edit, without undoing its life
 
 An annotation describes the state that was written last, so that most passes need not read the Node.
-It is in the last patch: if a crash prevents that patch, the next pass writes what is missing. Only
-if the Node gets the hold label is it in the first patch: without the second one the Node is still
-Ready, which the next pass sees as well. Taints, labels and conditions of others stay as they are.
+It is in the last patch: if a crash prevents that patch, the next pass writes what is missing. But
+if a Ready Node gets the hold label, label and annotation come first, and the condition second: if a
+crash prevents the second patch, the next pass sees that the Node is still Ready. Taints, labels and
+conditions of others stay as they are.
 """
 
 import hashlib
@@ -62,8 +63,8 @@ class Hold(StrEnum):
 class DesiredShape:
     """How a live Node is to be patched.
 
-    `life` is None on a Node about which nothing was decided. `taint` marks Nodes under notice;
-    `now` is RFC 3339; `noticed_at` (milliseconds) is written into the Node's annotation.
+    `life` is None if none is recorded on the Node. `taint` is for Nodes that have notice of their
+    end; `now` is RFC 3339; `noticed_at` (milliseconds) is written into the Node's annotation.
     `kwok_alive` says whether a Node that is made Ready stays so, and may take pods.
     """
 
@@ -291,7 +292,7 @@ def _annotation_changes(live: Node, shape: DesiredShape) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """How a Node begins: its life, and in `desired` how it is to be in its first write."""
+    """How a Node begins: the life drawn for it, and how it is to be when created (`desired`)."""
 
     life: Life
     desired: DesiredNode

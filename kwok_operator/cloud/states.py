@@ -48,7 +48,7 @@ class Fault:
 
     @classmethod
     def of(cls, error: CloudError, *, cause: str) -> "Fault":
-        """Makes the error that is configured; without a message, `cause` is its message."""
+        """Makes a Fault of an error in spec.cloud; without a message, `cause` is its message."""
         return cls(error.error_class, error.code or error.error_class.value, error.message or cause)
 
 

@@ -225,7 +225,8 @@ class CloudPass(StepPass):
         )
 
     def _notices(self) -> Mapping[int, int]:
-        """Returns, for each unit, when the first of its nodes gets notice."""
+        """Returns when the first node of each unit (such as a rack) gets notice of its end, by the
+        unit's number."""
         if self._notice_by_unit is None:
             cloud, notices = self._observed.cloud, dict[int, int]()
             marked = self._seen.marked.items()
@@ -239,7 +240,7 @@ class CloudPass(StepPass):
 
 
 def announce_notice(recorder: Recorder, group: Group, names: Sequence[str], *, reason: str) -> None:
-    """Reports that nodes have been given notice: one Event of the group, and one of each node.
+    """Reports that nodes got notice of their end: one Event of the group, and one of each node.
 
     `reason` says why the nodes end: MaxLifetime, or else an interruption.
     """

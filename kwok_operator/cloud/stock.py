@@ -101,7 +101,7 @@ class Share:
 
 
 class Use:
-    """Counts what is in use, by pool and by group. An instance that is named twice counts once."""
+    """Counts what is in use, by pool and by group. An instance of two holders counts once."""
 
     def __init__(self, holders: Iterable[Holder] = ()) -> None:
         self._serials: dict[str, set[int]] = {}

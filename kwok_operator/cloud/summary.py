@@ -169,7 +169,8 @@ _NEVER_REGISTERS: Final = (
 def provisioned(phases: Mapping[int, Phase]) -> Verdict:
     """The condition Provisioned: whether every requested instance has its Node.
 
-    Its reason is the first in `_ORDER`, whatever the counts; Provisioning if there is no other.
+    If instances lack their Nodes for several reasons, the condition has the one that is first in
+    `_ORDER`, however many instances have it.
     """
     missing = [phase for phase in phases.values() if phase.state in _WITHOUT_NODE]
     if not missing:

@@ -7,7 +7,7 @@ A try to create an instance follows the spec that was in force when the try bega
 edits. So while instances are outstanding, status records the part of the spec that decides on them,
 once for each edit, with the time from which the edit holds. A batch of instances doesn't name its
 edit: its date shows which edit holds for it. While no instance is outstanding, status has no such
-record. What was decided about existing nodes is in their annotations (`life`).
+record. The course of an existing node is in its annotation (`life`).
 """
 
 import json

@@ -38,7 +38,8 @@ NO_OUTAGE: Final = Outage()
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The places of a group's instances, by serial, in the levels of `layout`."""
+    """Where a group's instances stand: their places by serial, and the `layout`, which divides
+    places into units such as racks."""
 
     layout: Layout | None = None
     places: Mapping[int, int] = field(default_factory=dict)
@@ -47,11 +48,12 @@ class Units:
 
     @classmethod
     def of(cls, node: Mapping[str, Any] | None, places: Mapping[int, int]) -> "Units":
-        """Makes the units of a group from the node that its template resolved to."""
+        """Makes the Units of a group. `node`, to which its template resolved, has the layout in an
+        annotation; `places` are those of the instances, by serial."""
         return cls(Layout.read(as_map(value_at(node, "metadata", "annotations"))), places)
 
     def of_nodes(self, places: Iterable[tuple[int, NodePlace | None]]) -> Self:
-        """Returns these units with the places of nodes, by serial."""
+        """Returns a copy whose `places`, by serial, are those of these nodes."""
         return replace(self, places={s: place.number for s, place in places if place is not None})
 
     def number(self, cloud: Cloud, serial: int) -> int | None:

@@ -1,7 +1,7 @@
-"""How the simulated cloud behaves: `spec.cloud`. With nothing given, it is a perfect one.
+"""How the simulated cloud behaves: `spec.cloud`. By default it has no delays and no failures.
 
-Owns the fields in which its delays, failures, stock, interruptions and outages are written, with
-their limits. Other modules of this folder compute from them what happens to an instance, and when.
+Owns the fields for delays, failures, stock, interruptions and outages, and their limits. Other
+modules of the cloud's folder compute from them what happens to an instance, and when.
 Every draw depends on the seed, the group's name, the instance's serial and the purpose.
 """
 
@@ -90,7 +90,7 @@ class ErrorClass(StrEnum):
 
 
 class CloudError(ApiModel):
-    """What a cloud says when it doesn't give an instance."""
+    """The error with which a cloud refuses an instance."""
 
     # Not `alias`: a type checker would then demand a keyword argument named class.
     error_class: ErrorClass = Field(
@@ -113,7 +113,7 @@ class CloudError(ApiModel):
 
 
 class Chance(ApiModel):
-    """Whom something happens to."""
+    """Which instances something happens to: by probability, by serial, or both."""
 
     model_config = rules(
         at_least_one_of(

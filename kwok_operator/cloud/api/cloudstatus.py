@@ -66,7 +66,7 @@ class InstanceRow(ApiModel):
 
 
 class InstanceCounts(ApiModel):
-    """By state, as `State` has them; what is due counts as being created."""
+    """The number of instances in each State; those that are Due count as creating."""
 
     waiting: int = Field(default=0, description="Instances not decided on, or held up.")
     creating: int = Field(default=0, description="Instances on their way.")
