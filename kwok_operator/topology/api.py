@@ -77,9 +77,9 @@ def labels_of(level: Mapping[str, Any]) -> list[str]:
 
 
 def numbers_of(value: str, *, domain: str, of: Sequence[int]) -> list[int] | None:
-    """Returns the numbers in the value of a unit's label, from the widest level on; None if no unit
-    of the domain has this value. `of` has the field `of` of each level: how many of the next
-    narrower level one unit holds."""
+    """Parses the value of a unit's label: "dc-0-3" in domain "dc" gives [0, 3], the number of the
+    widest level first. None if no unit of the domain has this value. `of` says, for each level, how
+    many of the next narrower level one unit holds."""
     if not value.startswith(f"{domain}-"):
         return None
     parts = value.removeprefix(f"{domain}-").split("-")

@@ -1,4 +1,4 @@
-"""Writes a place into the first JSON of a Node."""
+"""Writes a Node's place in the topology into the JSON with which the Node is created."""
 
 import json
 from collections.abc import Mapping

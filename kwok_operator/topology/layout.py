@@ -1,4 +1,5 @@
-"""What a place means: the labels of a node that stands there, and who stands there with it.
+"""What a place in the topology means: the labels of a node there, and which places are in one unit,
+such as a rack.
 
     spec.template.topology, the group's name  --Layout.of-->  Layout  --labels-->  labels
     Layout  --text-->  an annotation of the template's node  --read-->  Layout
@@ -125,9 +126,9 @@ class Layout:
     def in_use(
         cls, template: Template, resolved: Mapping[str, Any] | None, *, group: str
     ) -> "Layout | None":
-        """Returns the layout by which a group's nodes stand. It is that of the resolved template,
-        as the latest edit of the spec may have been refused; without a resolved template, that of
-        the spec.
+        """Returns the layout that gives a group's nodes their labels. It is that of the resolved
+        template, as the latest edit of the spec may have been refused; without a resolved template,
+        that of the spec.
         """
         layout = cls.read(as_map(value_at(resolved, "metadata", "annotations")))
         if layout is None:
@@ -163,8 +164,8 @@ class Layout:
         return place.number if place is not None and place.domain == self.domain else None
 
     def clashes(self, other: "Layout") -> str | None:
-        """Returns a label to which both layouts would give the same value on nodes that don't stand
-        together; None if there is none."""
+        """Returns a label that would have the same value in a unit of this layout and in a
+        different unit (such as another rack) of the other layout; None if there is none."""
         for mine, layer in enumerate(self.layers, start=1):
             for theirs, another in enumerate(other.layers, start=1):
                 shared = set(layer.labels).intersection(another.labels)
@@ -185,18 +186,19 @@ class Layout:
         )
 
     def _numbers(self, value: str) -> list[int] | None:
-        """Returns the numbers in a value of a unit's label, from the widest level on; None if the
-        value is no unit's."""
+        """Parses the value of a unit's label: "dc-0-3" in domain "dc" gives [0, 3], the number of
+        the widest level first. None if no unit has this value."""
         of = [layer.of for layer in self.layers]
         return numbers_of(value, domain=self.domain, of=of)
 
     @property
     def _units(self) -> tuple[int, ...]:
-        """How many units of each level there can be in one of the level above it."""
+        """For each level, how many units there can be in one unit of the level above, or in the
+        domain if there is no level above."""
         return (-(-MOST_PLACES_OF_A_DOMAIN // self.sizes[0]), *(r.of for r in self.layers[:-1]))
 
     def _longest(self) -> Iterator[str]:
-        """Yields the longest value of each level."""
+        """Yields the longest label value of each level."""
         value = self.domain
         for units in self._units:
             value = f"{value}-{units - 1}"

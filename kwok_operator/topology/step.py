@@ -159,8 +159,8 @@ class TopologyStep(GroupStep):
         return known
 
     def taken(self, domain: str, *, apart: str) -> "_Taken":
-        """Returns the taken places of a domain, without places that are promised to instances of
-        the group `apart`, and without places where only a vanished node of that group stood."""
+        """Returns the taken places of a domain, except those that are taken only because they are
+        promised to instances of group `apart`, or because a vanished node of it stood there."""
         others = set[int]()
         for group, known in self._of_domain(domain):
             if group.name != apart:
@@ -199,8 +199,8 @@ class TopologyStep(GroupStep):
         return PlaceRanges.union(unit for some in units for unit in some.ranges)
 
     def show_next(self, domain: str, place: int, *, apart: str) -> None:
-        """Wakes the domain's autoscaled groups without nodes, other than `apart`, if their status
-        shows another next free place than `place`."""
+        """Wakes those autoscaled groups of the domain that have no nodes, except `apart`, and whose
+        status doesn't show `place` as the next free place."""
         for group in self._showing_next(domain, apart=apart):
             shown = group.status.topology.next_place if group.status.topology else None
             if shown != place:
@@ -220,8 +220,8 @@ class TopologyStep(GroupStep):
                 yield group
 
     def _clear_the_way(self, name: str, layout: Layout | None) -> None:
-        """Requests that templates are resolved again whose layout clashed with an earlier layout of
-        group `name`; `layout` is the present layout of this group."""
+        """Requests a new check of each template that was refused because of the former layout of
+        group `name`, if `layout`, the group's present one, differs."""
         for waiting, (other, former) in list(self._clashing.items()):
             if other == name and former != layout:
                 del self._clashing[waiting]
@@ -252,7 +252,8 @@ class TopologyStep(GroupStep):
         return known[1]
 
     def _layout_in_use(self, group: Group) -> Layout | None:
-        """Returns the layout by which a group's nodes stand, also before its first pass."""
+        """Returns the layout that gives a group's nodes their labels, also before the group's first
+        pass."""
         known = self._standing.get(group.name)
         if known is not None and known.uid == group.uid and known.layout is not None:
             return known.layout
@@ -414,7 +415,7 @@ class TopologyPass(StepPass):
 
     def _next(self, domain: str, taken: Container[int]) -> int | None:
         """Returns the next free place, for the group's status; None if the group isn't autoscaled.
-        Lets other groups of the domain show it, too."""
+        Wakes other groups of the domain whose status has to show it, too."""
         step, group = self._step, self._group
         autoscaled = group.spec.autoscaling is not None
         if not autoscaled and not step.waits_for_next(domain, apart=group.name):
