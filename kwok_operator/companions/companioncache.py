@@ -100,8 +100,8 @@ class CompanionCache:
         return self._watch is not None and not self._watch.done()
 
     async def start(self) -> Trouble | None:
-        """Starts the watch. Returns None once all objects are listed, or the trouble that prevents
-        the watch."""
+        """Starts the watch. Returns None once all objects are listed, else why they can't be
+        watched."""
         async with self._starting:
             if self.watching and not self._blind:
                 return None

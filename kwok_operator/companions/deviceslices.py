@@ -91,7 +91,8 @@ def cut(
 ) -> list[Slice]:
     """Cuts a pool of devices and counter sets into slices that the API server accepts.
 
-    They are numbered from `first` on, the number of slices in the driver's other pools.
+    The slices' names are numbered from `first` on: the number of slices in the driver's earlier
+    pools.
     """
     more = tainted or any("taints" in each or "consumesCounters" in each for each in devices)
     most = MAX_DEVICES_WITH_MORE if more else MAX_DEVICES

@@ -247,8 +247,8 @@ class CompanionKeeper:
         return state
 
     async def _start(self, state: GroupCompanions) -> Trouble | None:
-        """Watches all kinds of companions, as objects of an earlier template may exist. Returns the
-        trouble that prevents it, or None."""
+        """Watches all kinds of companions, as objects of an earlier template may exist. Returns why
+        a kind that the present template needs can't be watched, or None."""
         wanted = {companion.kind for companion in state.companions}
         troubles = {kind: await cache.start() for kind, cache in self._kind_caches.items()}
         return next((t for kind, t in troubles.items() if t is not None and kind in wanted), None)

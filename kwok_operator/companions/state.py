@@ -1,7 +1,7 @@
 """The state of one group's companions: which it should have, which exist, what is reported.
 
     spec.template, Copy  --recompile-->  Companions
-    counts of a survey, Trouble  --judge-->  verdict, and whether it has to be reported
+    counts of a survey, Trouble  --judge-->  verdict (a condition), and whether it is new
 
 Nothing is read or written here: companions/keeper.py does that.
 """
@@ -108,8 +108,8 @@ class GroupCompanions:
         self.made_from = made_from
 
     def judge(self, trouble: Trouble | None, *, left: bool, paused: bool) -> bool:
-        """Makes the verdict; returns whether it differs from the one in the group's status. `left`
-        says that companions of the group exist."""
+        """Makes the condition CompanionsPresent (`verdict`); returns whether it has another status
+        or reason than the reported one. `left` says that companions of the group exist."""
         owners, lacking = self.counts
         if self.companions or trouble is not None:
             self.verdict = verdict(
@@ -129,8 +129,8 @@ def asks(group: Group) -> bool:
 
 
 def last_verdict(group: Group) -> Verdict | None:
-    """Returns the condition CompanionsPresent in the group's status, as a verdict that counts until
-    the first pass makes one."""
+    """Returns the condition CompanionsPresent in the group's status as a Verdict, which is used
+    until the first pass makes one; None if the group neither has the condition nor companions."""
     said = group.condition(ConditionType.COMPANIONS_PRESENT)
     if said is None:
         return ABOUT_TO_BE_WRITTEN if asks(group) else None
