@@ -18,8 +18,9 @@ _SOME_NAMESPACES: Final = ("?",)
 def profile_notes(
     specs: Mapping[str, KwokPodProfileSpec], *, groups: Collection[str]
 ) -> Iterator[str]:
-    """Yields warnings about profiles, given by name; `groups` are the names of groups in the same
-    files."""
+    """Yields warnings about the profiles in files, whose specs are given by name. `groups` are the
+    names of the KwokNodeGroups in these files; a profile that names another group gets a warning.
+    """
     every = sorted(
         (
             Profile.of(name, spec, namespaces=_SOME_NAMESPACES if spec.namespace_selector else None)

@@ -63,8 +63,8 @@ def number_of(who: str, *, after: int = _START) -> int:
 
 
 def number_of_try(number: int, restarts: int) -> int:
-    """Returns the number for the try after `restarts` restarts, made from `number`, that of the
-    pod's text."""
+    """Returns the number from which a pod draws anew after `restarts` restarts. `number` is what
+    `number_of` made of the pod's text."""
     return (number * _FACTOR + _TRY + restarts) % MODULUS
 
 

@@ -73,7 +73,7 @@ _JQ_WHO = (
 @dataclass(frozen=True, slots=True)
 class Who:
     """The numbers from which a pod's draws are made: `life` for its times, `failures` for its
-    failures; and its Job index."""
+    failures. `index` is its Job index, None without one."""
 
     life: int
     failures: int
@@ -161,8 +161,8 @@ class Lives:
         return next((i for i, end in enumerate(self._ends()) if drawn < end), NO_FAILURE)
 
     def _ends(self) -> Iterator[int]:
-        """Yields, for each failure, the end of its range of draws. The ranges follow one
-        another."""
+        """Yields, for each failure, the end of its range: a draw below it that is in no earlier
+        range hits the failure."""
         return accumulate(threshold(each.probability) for each in self.spec.failures)
 
     def after_of(self, position: int, who: Who, restarts: int, *, run: int | None) -> int:

@@ -74,8 +74,9 @@ def _use(profile: Profile, resource: str) -> ResourceUse | None:
 
 
 def _included(resource: str, ranked: Sequence[Profile]) -> list[Profile]:
-    """Returns the profiles in the CEL expression, as many as fit: those with a usage of the
-    resource, and those without that have a higher rank and may select the same pods."""
+    """Returns the profiles in the CEL expression of a resource, by rank, as many as fit. A profile
+    that doesn't set the resource is among them only if it may take pods from a profile of lower
+    rank that does."""
     included: list[Profile] = []
     size = 0
     for place, profile in enumerate(ranked):
