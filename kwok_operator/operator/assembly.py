@@ -237,8 +237,8 @@ class Assembly:
             self.budget.grant(group.name, held, wants_more=False)
 
     def kopf_listed(self, again: bool) -> None:
-        """Called when kopf has listed a kind; `again` says whether it had listed it before. No
-        event reports what was deleted before the watch, so the operator lists the kind, too."""
+        """Called when kopf has listed a kind, with `again` if not for the first time. No event
+        reports objects that were deleted before the list, so the operator makes a list, too."""
         if again:
             self.store.doubted.set()
         else:

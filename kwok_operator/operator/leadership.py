@@ -179,8 +179,8 @@ class Elector:
             logger.info("released: lease=%s", self._in_words)
 
     async def _attempt(self, step: Awaitable[bool], *, within: float) -> bool:
-        """Awaits `step`, one try to take or renew the Lease, for at most `within` seconds; returns
-        its result, or False if there was trouble. Logs when trouble begins and ends."""
+        """Awaits `step`, one try to take or renew the Lease, for at most `within` seconds. Returns
+        its result; False after an error. Logs the first of several errors, and the end of them."""
         try:
             async with asyncio.timeout(within):
                 done = await step

@@ -60,8 +60,8 @@ _EMULATED = (
 
 
 def needed_for_emulation(group: str) -> tuple[tuple[str, str, str], ...]:
-    """Returns (API group, resource, verb) of each permission that is needed to simulate machines,
-    whose API group is `group`."""
+    """Returns (API group, resource, verb) of each permission that is needed to simulate Cluster
+    API's Machines; `group` is the API group of the Machines."""
     crds = ("apiextensions.k8s.io", "customresourcedefinitions", "list")
     return (crds, *((group, resource, verb) for resource, verb in _EMULATED))
 
