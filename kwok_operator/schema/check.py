@@ -79,8 +79,9 @@ def _check_whole(manifest: Mapping[str, Any], kind: str) -> list[FieldProblem]:
 
 
 def _check_units_of_generated(manifest: Mapping[str, Any]) -> Iterator[FieldProblem]:
-    """Yields a problem if a group with `generateName` names units, but not their domain. The domain
-    would be the group's name, which nobody knows in advance."""
+    """Yields a problem if a group with `generateName` has `cloud.outageUnits`, but no
+    `topology.domain`: names of units begin with the domain, by default the group's name, which
+    nobody knows in advance."""
     metadata = value_at(manifest, "metadata")
     if not value_at(metadata, "generateName") or value_at(metadata, "name") is not None:
         return
