@@ -31,7 +31,7 @@ class Reporter:
         print(f"{erase}{text}", file=self._stream, flush=True)
 
     def update(self, text: str) -> None:
-        """Prints the progress of a step, unless that was done a moment ago."""
+        """Prints the progress of a step; does nothing if it printed some less than a period ago."""
         now = self._clock()
         if now - self._last < self._period:
             return
