@@ -446,8 +446,8 @@ def template_hash_of(node: NodeView) -> str:
 
 
 def _may_be(node: NodeView, stray: NodeRecord, *, uid: str) -> bool:
-    """Whether a node is the stray (same uid), a node that had vanished from the watch, and no other
-    group's annotation is on it."""
+    """Whether a node is `stray`, one that had vanished from the watch (same uid), and has no other
+    group's annotation."""
     claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, uid)
     return node.uid == stray.uid and claimed == uid
 

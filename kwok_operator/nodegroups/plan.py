@@ -120,9 +120,9 @@ class Plan:
     `pending` are the serials that were requested and have no node yet, oldest first; `create` those
     of them that may be created now. `delete` and `update` (to be patched) are names of nodes;
     `unknown` are names to delete to which no node belongs. `batches` and `next_serial` must be
-    recorded before anything is created or deleted. Of the nodes to delete, `rollout` replaces
-    `replaced`, and the simulated cloud takes back `ended`. `standing` maps `pending` serials to
-    their places, if the group's nodes stand in places (topology/).
+    recorded before anything is created or deleted. Of the nodes to delete, `replaced` is how many
+    `rollout` replaces, and `ended` how many the simulated cloud takes back. `standing` maps
+    `pending` serials to their places, if the group has a topology (topology/).
     """
 
     target: Target

@@ -26,8 +26,8 @@ PAGE_SIZE: Final = 500
 async def find_unmarked(
     client: KubeClient, *, cache: NodeCache, store: GroupStore
 ) -> list[NodeRecord]:
-    """Returns, as strays (see NodeCache), the nodes that lost the marks of their group. Raises
-    KwokOperatorError if nodes can't be listed."""
+    """Returns records of the nodes that lost the label or annotation of their group, each with the
+    group that made it. Raises KwokOperatorError if nodes can't be listed."""
     groups = {group.uid: group for name in store.names() if (group := store.get(name)) is not None}
     if not groups:
         return []
@@ -61,8 +61,8 @@ def unmarked(
     *,
     read: Callable[[NodeView], NodeRecord],
 ) -> list[NodeRecord]:
-    """Returns, as strays, those of the `nodes` that were made by one of the `groups` (by uid) and
-    lost its marks."""
+    """Returns records of those `nodes` that lost the label or annotation of their group, each with
+    the group that made it. `groups` are by uid."""
     found = list[NodeRecord]()
     for node in nodes:
         record = read(node)
