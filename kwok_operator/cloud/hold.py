@@ -86,8 +86,8 @@ class HoldLink:
     def condition(self, *, wanted: bool) -> Verdict:
         """The condition CloudSimulated: whether nodes can be kept not Ready as spec.cloud demands.
 
-        `wanted` says that something in spec.cloud needs that. The condition shows what `current`
-        last returned.
+        `wanted`: a setting in spec.cloud demands it. The condition shows what `current` last
+        returned.
         """
         if not wanted:
             return Verdict(True, "NothingToHold", NOTHING_TO_HOLD)

@@ -6,8 +6,8 @@
 
 `changed` (Assembly._pools_changed) wakes the groups that draw from the pools.
 
-A pool's status is computed anew each time, from what the passes have found. The operator reads one
-thing back from it: the condition says, also after a restart, when an outage began.
+A pool's status is computed anew each time, from what the passes have seen. The operator reads one
+thing back from it: when an outage began, so that a restart doesn't change this time.
 
 If the CRD is not installed, there are no pools.
 """

@@ -43,8 +43,8 @@ _LIKE_TRIES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Serials that got no room in stock or a pool at `since`. If `fault` is None, they aren't
-    refused: it is still undecided."""
+    """Serials that got no room in stock or a pool at `since`. If `fault` is None, the decision on
+    them is still open."""
 
     serials: Set[int]
     since: int

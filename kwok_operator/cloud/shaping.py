@@ -173,7 +173,8 @@ def changes(live: Node, shape: DesiredShape) -> tuple[Patch, ...]:
 
 
 def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
-    """Returns `wanted`, the Node of an edited template, with the annotations and label of `live`.
+    """Returns `wanted`, the Node of an edited template, with the simulated cloud's annotations and
+    label of `live`.
 
     Resources that `live` still lacks (`missing`, by name) come later, in the amounts of the edited
     template; those that the template doesn't have any more don't come.

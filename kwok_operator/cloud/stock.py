@@ -80,7 +80,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class StockDecision:
-    """The answer to a request: the serials that got room (`granted`), and those that did not
+    """The decision on a StockRequest: the serials that got room (`granted`), and those that did not
     (`refused`)."""
 
     granted: tuple[int, ...] = ()
@@ -101,7 +101,8 @@ class Share:
 
 
 class Use:
-    """Counts what is in use, by pool and by group. An instance of two holders counts once."""
+    """Counts what is in use, by pool and by group. An instance counts once, even if two Holders of
+    its group have it."""
 
     def __init__(self, holders: Iterable[Holder] = ()) -> None:
         self._serials: dict[str, set[int]] = {}
