@@ -36,8 +36,8 @@ _LONGEST_VALUE: Final = 63
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A level: its labels, the first of which names it, and how many of the next level, or nodes,
-    one unit of it holds."""
+    """A level of the topology: its labels (the first names the level), and how many units of the
+    next level one of its units holds (in the last level: nodes)."""
 
     labels: tuple[str, ...]
     of: int

@@ -3,9 +3,9 @@
     TopologyStatus  --read-->  {serial: place}  --dump-->  TopologyStatus
 
 An instance keeps its recorded place; all other instances get the lowest free places (`fill`).
-Batches are written so that serials and places both ascend: two sets of numbers are enough. If that
-would take many batches, as when nodes were freed one by one from the last to the first, there is
-one batch instead, which has the places in the order of their serials.
+In a batch serials and places both ascend, so that two sets of numbers are enough to record it. If
+that would take many batches, as when nodes were freed one by one from the last to the first, there
+is one batch instead, which has the places in the order of their serials.
 """
 
 import struct
