@@ -25,8 +25,7 @@ _MEMORY_SLICES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What all GPUs of a model have in common, and at which PCI addresses those of one board
-    are."""
+    """What all GPUs of a model have in common, and the PCI addresses of the GPUs of one board."""
 
     attributes: Mapping[str, Any]
     memory: str

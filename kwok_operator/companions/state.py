@@ -130,7 +130,7 @@ def asks(group: Group) -> bool:
 
 def last_verdict(group: Group) -> Verdict | None:
     """Returns the condition CompanionsPresent in the group's status as a Verdict, which is used
-    until the first pass makes one; None if the group neither has the condition nor companions."""
+    until the first pass makes one; None if the group has neither the condition nor companions."""
     said = group.condition(ConditionType.COMPANIONS_PRESENT)
     if said is None:
         return ABOUT_TO_BE_WRITTEN if asks(group) else None
