@@ -90,7 +90,7 @@ Message = Annotated[
 
 
 class LabelSelector(ApiModel):
-    """Labels as Kubernetes selects by them."""
+    """A label selector, as in the API of Kubernetes."""
 
     match_labels: dict[str, LabelValue] = Field(
         default_factory=dict,
@@ -241,7 +241,7 @@ class Wave(ApiModel):
 
 
 class ResourceUse(ApiModel):
-    """What each container of a pod that runs uses of a resource."""
+    """How much of a resource each container of a running pod uses."""
 
     model_config = rules(exactly_one_of("constant", "shareOfRequests", "ramp", "wave"))
 
