@@ -195,8 +195,8 @@ class InvalidError(ApiError):
 
 
 class AlteredNodeError(InvalidError):
-    """The API server stored a node without the marks of its group or template, as a webhook removed
-    them."""
+    """The API server stored a node of which a webhook removed what shows its group (label,
+    annotations, owner) or its template (hash)."""
 
     def __init__(self, lost: str, *, method: str, path: str) -> None:
         super().__init__(

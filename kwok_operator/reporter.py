@@ -31,7 +31,8 @@ class Reporter:
         print(f"{erase}{text}", file=self._stream, flush=True)
 
     def update(self, text: str) -> None:
-        """Prints the progress of a step; does nothing if it printed some less than a period ago."""
+        """Prints the progress of a step, but not within 0.5 s of the last line (elsewhere than on a
+        terminal, 5 s)."""
         now = self._clock()
         if now - self._last < self._period:
             return
