@@ -273,14 +273,12 @@ class Assembly:
                 logger.warning("listing failed, what is known stays: path=%s error=%s", path, error)
 
     async def unmarked(self) -> list[NodeRecord]:
-        """Returns the nodes of groups that have lost the marks (label, annotation) of their
-        group."""
+        """Returns records of the nodes that have lost the label or annotation of their group."""
         return await find_unmarked(self._nodes, cache=self.cache, store=self.store)
 
     def begin(self, unmarked: Iterable[NodeRecord] = ()) -> None:
-        """Starts the work on groups, at once on all known ones. `unmarked`, nodes that lost the
-        marks of their group, become strays: the reconciler looks for them and restores the
-        marks."""
+        """Starts the work on groups, at once on all known ones. `unmarked` are nodes that lost the
+        label or annotation of their group; the reconciler looks for them and restores it."""
         self.cache.keeps_strays = True
         self.queue.open()
         self.companion_queue.open()
