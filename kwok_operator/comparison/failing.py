@@ -86,7 +86,7 @@ class FailOutcome:
 
     @property
     def said(self) -> str:
-        """Whether the condition holds, in a word or two: `FAILS` if so. Capitals need attention."""
+        """Whether the condition holds: `FAILS`, `not so`, or, if unknown, a word in capitals."""
         known = {FailAnswer.HOLDS: "FAILS", FailAnswer.HOLDS_NOT: "not so"}
         return known.get(self.answer, self.answer.value.upper())
 

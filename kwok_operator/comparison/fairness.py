@@ -243,8 +243,8 @@ def _came(rounds: Iterable[Sequence[RunFacts]]) -> FairnessCheck:
 
 
 def _lengths(plan: ComparisonPlan, means: Sequence[float], figures: Sequence[str]) -> FairnessCheck:
-    """Checks that the runs of all arms took about as long, as some figures add up over a run. Other
-    lengths are fair if each run ends once a condition holds, when its arm's work is done.
+    """Checks that the runs of all arms took about as long, as some figures add up over a run.
+    Unlike lengths are fair if every run ends once a condition holds, as an arm's work is done then.
     """
     each = [f"{mean:.0f} s in {arm.name}" for mean, arm in zip(means, plan.arms, strict=True)]
     said = f"{', '.join(each)} on average"

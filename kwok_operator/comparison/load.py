@@ -1,6 +1,6 @@
 """Measures how busy other programs kept the machine during a run.
 
-    /proc/stat minus the processes that have our mark in their environment --> a share of all
+    CPU time in /proc/stat minus that of our processes --> the others' share of the processors
 
 Our processes are recognised by a variable in their environment: those that kwokctl starts aren't
 our children. Without /proc, the load is unknown.

@@ -130,15 +130,15 @@ class Comparison:
 
     @property
     def by_figure(self) -> dict[str, list[Effect | None]]:
-        """The effects on each figure, one of each further arm; None for an arm whose pairs lack the
-        figure.
+        """By figure, the effect for each further arm, in the order of the arms; None for an arm
+        whose pairs lack the figure.
         """
         arms = [{effect.figure: effect for effect in each.effects} for each in self.contrasts]
         names = dict.fromkeys(effect.figure for effect in self.effects)
         return {name: [each.get(name) for each in arms] for name in names}
 
     def labels(self, contrast: Contrast) -> tuple[str, str]:
-        """The column headings of the first arm and of another."""
+        """The column headings of a contrast: A and B; with more than two arms, their names."""
         return (
             ("A", "B") if len(self.contrasts) == 1 else (self.plan.arms[0].name, contrast.arm.name)
         )
@@ -149,7 +149,7 @@ class Comparison:
 
     @property
     def losers(self) -> tuple[int, ...]:
-        """The numbers of the arms that fail more often, beyond chance: each arm that fails more
+        """The indices of the arms that fail more often, beyond chance: each arm that fails more
         often than the first; and the first arm, if it fails more often than another.
         """
         verdicts = [each.failing for each in self.contrasts]
@@ -172,8 +172,8 @@ class Comparison:
 
     @property
     def undecided(self) -> bool:
-        """Whether nothing fails, but it isn't known whether a condition holds, or nothing could be
-        compared.
+        """Whether the comparison doesn't fail, but leaves a condition undecided, or has no pair of
+        values to compare.
         """
         nothing = not any(effect.pairs for effect in self.effects)
         return not self.fails and (nothing or not all(each.decided for each in self.fail_if))

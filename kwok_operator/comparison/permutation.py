@@ -125,7 +125,7 @@ def _doublings(rivals: int) -> int:
 
 
 def _allowed(combinations: int, rivals: int) -> int:
-    """The number of combinations in which any figure may move as far as the reported one did."""
+    """How many combinations may, at most, have a figure that moves as far as a reported one did."""
     return int(BY_CHANCE * combinations / rivals)
 
 

@@ -32,7 +32,7 @@ Rounds = Mapping[int, "WholeRound"]
 
 @dataclass(frozen=True, slots=True)
 class WholeRound:
-    """A round whose runs are all over: its repeat, if there is a complete one."""
+    """A round whose runs are all over; `attempt` is the last such one, the first or the repeat."""
 
     attempt: int
     busy: bool

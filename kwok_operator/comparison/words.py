@@ -42,8 +42,8 @@ def smallest(effect: Effect) -> str:
 
 
 def of_first_arm(effects: Iterable[Effect | None]) -> str:
-    """Returns in words the first arm's mean of a figure, from any of the figure's `effects` that
-    has the mean.
+    """Returns in words the first arm's mean of one figure, which is the same in all `effects` that
+    have it; `none` if no effect does.
     """
     return next((amount(each, each.a) for each in effects if each and each.a is not None), "none")
 
