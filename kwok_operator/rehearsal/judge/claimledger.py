@@ -1,7 +1,7 @@
 """The NodeClaims of Karpenter at one moment of a recording, and how they ended.
 
-    line --apply--> levels of the tallies of the NodeClaim's place
-               └--> counts, when its deletion begins or it is gone
+    line --apply--> numbers of NodeClaims --> the Tally of each group, zone, NodePool
+               └--> numbers of ended ones, when deletion begins or the NodeClaim is gone
 
 A NodeClaim belongs to its NodePool from the beginning. It belongs to a group and a zone once its
 labels name them, mostly when Karpenter has launched its machine.
@@ -39,8 +39,8 @@ class NodeClaimLedger:
 
 
 def ends(before: NodeClaimState | None, after: NodeClaimState | None) -> NodeClaimState | None:
-    """Returns the last known state of a NodeClaim when it begins to be deleted, or is gone without
-    that; None for any other change, and if its deletion began before the run.
+    """Returns the last known state of a NodeClaim that ends by this change: it begins to be
+    deleted, or is gone at once. None for any other change, or if the deletion began before the run.
     """
     if before is None:
         return after if after is not None and after.deleting and after.created >= 0 else None

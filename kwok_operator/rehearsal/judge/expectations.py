@@ -66,15 +66,15 @@ def check_figures(expect: Sequence[Expectation], *, where: str) -> None:
 
 
 def scopes(compared: Iterable[Compared]) -> set[FigureScope]:
-    """Returns the narrowed scopes that these name, and their parts: the ledger keeps their sums."""
+    """Returns the scopes of all `compared`, and their parts: the ledger keeps sums for each."""
     narrowed = {each.of for each in compared}
     return {part for of in narrowed for part in (of, *_parts(of).values())} - {FigureScope()}
 
 
 def _parts(of: FigureScope) -> dict[str, FigureScope]:
-    """Returns a scope for each part of a scope, such as its group. If the recording shows no object
-    of one of them, the scenario has a mistake. The scope of a workload keeps its namespace, but no
-    group, as the workload's pods need not be on the group's nodes.
+    """Returns, by field, a scope for each part of a scope, such as only its group. (A part of which
+    the recording shows no object is a mistake in the scenario.) The scope of a workload keeps its
+    namespace, but no group, as the workload's pods need not be on the group's nodes.
     """
     parts: dict[str, FigureScope] = {
         name: FigureScope(**{name: of.by[name]})
@@ -108,14 +108,14 @@ class _Case:
         return each.measured.reading(self.tally, t, always=each.always)
 
     def check(self, t: float) -> None:
-        """Checks an `always` at this moment."""
+        """Notes when the figure of an `always` expectation first breaks its bounds."""
         if self.broken is None and (read := self.read(t)).value is not None:
             self.measured = True
             if self.expectation.is_broken_by(read):
                 self.broken = (t, read.value, self.objects(read))
 
     def objects(self, read: FigureReading) -> str:
-        """Returns the objects that a reading is about, as the end of a sentence; empty if none."""
+        """Returns a clause on the objects behind a reading, to end a sentence; empty if none."""
         each, events, others = self.expectation, self.last_events, self.other_events
         objects = objects_of(self.ledger, each, self.tally, read, events=events, others=others)
         return f"; {objects}" if objects else ""
@@ -266,8 +266,8 @@ class Judge:
         return ExpectationOutcome(each, held, reason, read.value, t)
 
     def _never_seen(self, of: FigureScope) -> str:
-        """Returns the part of the scope that the recording never shows, in words; empty if it shows
-        all.
+        """Returns a clause on the first part of the scope, such as its group, of which the
+        recording has no object; empty if there is no such part.
         """
         ledger = self._ledger
         there = {"group": ledger.groups, "nodePool": ledger.node_pools}
@@ -281,7 +281,7 @@ class Judge:
 
 
 def _incomplete(case: _Case, read: FigureReading) -> str:
-    """Returns why a reading can't be compared with its bounds; empty if it can."""
+    """Returns why there is no value to compare with the bounds, or only an incomplete one."""
     if not read.incomplete:
         return "there was nothing to measure"
     each = case.expectation

@@ -89,7 +89,7 @@ class FigureScope(ScenarioPart):
 
     @classmethod
     def narrowed(cls, **by: str) -> Self:
-        """Returns the scope narrowed by the names that aren't empty."""
+        """Returns the scope with these fields, without the empty ones."""
         return cls(**{part: name for part, name in by.items() if name})
 
     def contains(self, place: Place) -> bool:
@@ -110,7 +110,7 @@ class FigureScope(ScenarioPart):
 
     @property
     def by(self) -> dict[str, str]:
-        """The names in the scope by the names of their fields, such as nodePool; no empty ones."""
+        """The names to which the scope is narrowed, by field, such as `nodePool`."""
         fields = type(self).model_fields
         return {
             f.alias or name: value for name, f in fields.items() if (value := self.__dict__[name])
@@ -224,8 +224,8 @@ class Figure:
     """Whether it counts decisions, which hardly vary between runs that don't differ."""
 
     def rises(self, of: FigureScope) -> bool:
-        """Whether the value never decreases during a run; waits that haven't ended yet aren't
-        considered. `of` is the scope of the figure.
+        """Whether the value, narrowed to `of`, never decreases during a run, if only ended waits
+        count.
 
         The longest wait (`.max`) may decrease if the scope names nodes, such as those of a group:
         once a pod has a node, its wait counts for that node's group. The longest phase

@@ -97,7 +97,7 @@ class GangLedger:
         """How many pods of a gang must run at once, by its Job or PodGroup."""
 
     def apply(self, name: str, state: PodState, *, level: str, place: Place, t: float) -> None:
-        """Applies the present state of a pod; `level` is the pod's level, one of POD_LEVELS."""
+        """Applies the present state of a pod. `level` is one of POD_LEVELS, such as running."""
         gang = self._gangs.get(key := gang_of(state))
         if gang is None:
             whose = Place(place.workload, place.namespace, rehearsed=place.rehearsed)

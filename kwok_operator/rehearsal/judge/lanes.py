@@ -4,8 +4,8 @@ node.
     NodeLine --> NodeLane: requested, created, ready or not, deleted
     PodLine  --> PodLane: created, bound, running, ended; once it has a node
 
-Only the first nodes and pods are kept, up to a limit; further ones are only counted. A node that is
-created again under its name gets another row.
+Nodes and pods beyond a limit are only counted. A node that is created again under its name gets
+another row.
 """
 
 from dataclasses import dataclass, field

@@ -1,5 +1,4 @@
-"""The state of the cluster at one moment of a recording, and the sums of all scopes that are
-needed.
+"""The state of the cluster at one moment of a recording, and the sums for each scope.
 
     line --apply--> nodes, pods, objects --moves--> Tally of everything, of each group, of each
                                                     workload, of the scopes of expectations
@@ -297,7 +296,7 @@ class ClusterLedger:
         self.racks.settle(line.t)
 
     def tallies(self, place: Place) -> tuple[Tally, ...]:
-        """Returns all tallies that count objects of this place."""
+        """Returns the tallies that count objects of this place, such as that of its group."""
         tallies = self._tallies_of.get(place)
         if tallies is None:
             if len(self._tallies_of) >= _PLACES_KEPT:

@@ -2,9 +2,9 @@
 
     line --read_json, read_klog, read_zap--> Said --WarningCounts--> WarningLine
 
-A warning whose trouble ended before the run began is dropped, such as an API server that did not
+A warning is dropped if its cause ended before the run began, such as an API server that did not
 answer yet. A repeated text only raises its count, and is recorded at most once a second. After
-MOST_TEXTS texts, further ones share one text for each program, so memory and recordings stay small.
+MOST_TEXTS texts, a program's new ones are counted as one, so memory and recordings stay small.
 """
 
 import json
@@ -35,7 +35,7 @@ _HARMLESS: Final = {
 
 
 class Said(NamedTuple):
-    """What one line of a log says: a warning, or the end of a trouble. Other fields are empty."""
+    """What one line of a log says: a warning, or that the cause of earlier ones has ended."""
 
     warning: str = ""
     trouble: str = ""
@@ -100,7 +100,7 @@ class WarningCounts:
         self._texts: dict[tuple[str, str], _Text] = {}
 
     def add(self, program: str, text: str, trouble: str = "") -> bool:
-        """Counts a text, and returns whether it is new. `forget` drops texts by their `trouble`."""
+        """Counts a text; returns whether it is new. `trouble`: a key of its cause, for `forget`."""
         key = (program, text)
         if key not in self._texts and len(self._texts) >= MOST_TEXTS:
             key = (program, OTHERS)
@@ -109,7 +109,7 @@ class WarningCounts:
         return entry.written is None and entry.waiting == 1
 
     def forget(self, program: str, trouble: str) -> None:
-        """Drops a program's warnings about a trouble that has ended."""
+        """Drops a program's texts whose cause has the key `trouble`, as the cause has ended."""
         self._texts = {
             key: entry
             for key, entry in self._texts.items()
@@ -117,8 +117,8 @@ class WarningCounts:
         }
 
     def due(self, t: float, *, every: bool = False, before: bool = False) -> Iterator[WarningLine]:
-        """Yields the lines to record at `t`: for texts with new warnings that had no line for a
-        second, or with `every`, for all texts with new warnings.
+        """Yields a line to record at `t` for each text that was logged since its last line, unless
+        that line is less than a second old; with `every`, whatever its age.
 
         With `before`, marks the lines as older than the run, and then forgets all texts.
         """

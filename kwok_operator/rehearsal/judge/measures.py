@@ -39,8 +39,8 @@ class WatchGaps:
             self._listed.setdefault(kind, t)
 
     def missing(self, kinds: Iterable[str], *, momentary: bool) -> str:
-        """Returns why a figure computed from objects of these kinds is incomplete; empty if it is
-        complete. A `momentary` figure is complete again once its kinds have been listed again.
+        """Returns why a figure computed from objects of these kinds is incomplete; empty if it
+        isn't. A `momentary` figure needs only present objects: once listed again, it is complete.
         """
         for kind in kinds:
             if kind in self._broken:
@@ -205,8 +205,8 @@ class Waits:
         return _nth(self._done, sorted(waiting), _rank(which, count))
 
     def missing(self, which: str, value: float | None) -> str:
-        """Returns a clause on how many waits have ended, if the figure `which` might have another
-        `value` had all of them ended; empty if it can't.
+        """Returns a clause on how many waits have ended; empty if all have, or if the percentile
+        `which` keeps its `value` however long the others last.
         """
         if not self.unended:
             return ""

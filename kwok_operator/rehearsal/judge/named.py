@@ -39,7 +39,7 @@ def objects_of(
 ) -> str:
     """Returns which objects are the reason that a figure is outside its bounds, as a clause such as
     `pending: default/a and 3 more`; empty if none can be named. `events` are the last counted
-    Events, `others` the first that differ from the expected ones only in their message.
+    Events; `others` are Events that differ from the expected ones only in their message.
     """
     figure, value = each.measured, read.value or 0.0
     above, below = _beyond(each, value)
@@ -70,8 +70,8 @@ def _beyond(each: Compared, value: float) -> tuple[bool, bool]:
 
 
 def _of_waits(each: Compared, waits: Waits, nowhere: Waits) -> str:
-    """Names waiting pods. `nowhere` has the waits of pods without a node, as these may yet get one
-    that belongs to the scope.
+    """Names pods that still wait, that wait in vain, or that waited too long. `nowhere` has the
+    waits of pods without a node, which may yet get one of the scope's nodes.
     """
     long = [
         f"{name} ({in_words(seconds, 's')})"

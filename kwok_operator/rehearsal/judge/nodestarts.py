@@ -38,8 +38,8 @@ class NodeStarts:
         return self._last.get(node)
 
     def apply(self, line: NodeLine) -> bool:
-        """Applies a line about a node. Returns whether more is known now about the start of a node
-        that exists.
+        """Applies a line about a node. Returns whether it shows more of the start of an existing
+        node: that it was created, or is usable.
         """
         name, state, t = line.name, line.state, line.t
         if state is None:
@@ -59,8 +59,8 @@ class NodeStarts:
         return new or ready
 
     def claim(self, claim: NodeClaimState) -> bool:
-        """Applies a NodeClaim. Returns whether more is known now about the start of a node that
-        exists.
+        """Applies a NodeClaim. Returns whether it shows more of the start of an existing node: when
+        the NodeClaim was created.
         """
         if not claim.node or claim.node in self._claimed:
             return False

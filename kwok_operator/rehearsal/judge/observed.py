@@ -161,7 +161,7 @@ def _offered_price(metadata: Mapping[str, Any]) -> float | None:
 
 
 def _keeps_off(taint: Mapping[str, Any]) -> bool:
-    """Whether the taint means that pods can't use the node yet, or not at the moment."""
+    """Whether the taint means that the node isn't Ready, reachable or registered."""
     return (
         is_not_ready_taint(taint)
         or is_unreachable_taint(taint)
@@ -184,8 +184,8 @@ def pod(
     clock: StampClock,
     selectors: Mapping[str, object] = _NO_SELECTORS,
 ) -> PodState:
-    """Returns the state of a Pod. `before` is its previous state; from it are copied the times of
-    what has happened already, and fields that never change.
+    """Returns the state of a Pod. Times of what has happened already, and fields that never change,
+    are copied from `before`, its previous state.
 
     `selectors` are the selectors of existing PodDisruptionBudgets, by NAMESPACE/NAME.
     """
@@ -248,7 +248,7 @@ def _covering(metadata: Mapping[str, Any], selectors: Mapping[str, object]) -> t
 
 
 def _rehearsed(metadata: Mapping[str, Any], workload: str) -> str:
-    """Returns the scenario's workload that a label names; empty if `workload` has that name."""
+    """Returns the scenario's workload in a label; empty if `workload` has the same name."""
     name = _label(metadata, REHEARSED_LABEL)
     return "" if workload.rpartition("/")[2] == name else name
 

@@ -218,7 +218,7 @@ class PodLedger:
             tally.pods["gone"].move(t, 1)
 
     def _settle(self, pod: PodRecord, t: float) -> None:
-        """Counts a pod at the level and in the tallies where it belongs now."""
+        """Counts a pod at its present level, such as running, in the tallies of its place."""
         state, before, was = pod.state, pod.tallies, pod.level
         pod.level = _LEVELS.get(state.phase, "pending")
         if state.node in self._gone_nodes and state.phase not in _ENDED:
@@ -332,8 +332,8 @@ class PodLedger:
             heapq.heapreplace(self._slowest, slow)
 
     def _ask(self, state: PodState, t: float, *, sign: int) -> None:
-        """Adds (`sign` 1) or subtracts (-1) what a pod requests of its node. Pods that have ended
-        request nothing.
+        """Adds what a pod requests to its node's sums (`sign` 1), or subtracts it (-1). Pods that
+        have ended request nothing.
         """
         if not state.node or state.phase in _ENDED:
             return
@@ -413,8 +413,8 @@ def _waits_of(pod: PodRecord) -> tuple[PodWait | None, ...]:
 
 
 def _phase_begun(pod: PodRecord, starting: PodWait) -> float:
-    """Returns when the phases of a pod's start that aren't over began, in seconds. Infinity, which
-    is unknown, for a pod without a node: it may still get one that was requested long ago.
+    """Returns when the unfinished phases of a pod's start began, in seconds. Infinity (unknown) for
+    a pod without a node, as it may still get one that was requested long ago.
     """
     return math.inf if pod.bound is None else max(pod.bound, starting.since)
 

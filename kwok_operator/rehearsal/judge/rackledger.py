@@ -143,7 +143,7 @@ class RackLedger:
         self._refit(pod.node)
 
     def settle(self, t: float) -> None:
-        """Updates the levels once a line has been applied completely."""
+        """Sets the levels, such as racks.free, to the present sums. Called after each line."""
         if not self._changed:
             return
         self._changed = False
@@ -183,7 +183,7 @@ class RackLedger:
         return _Part(rack, block, fits, use)
 
     def _fit(self, node: NodeState, held: _Held | None) -> int:
-        """Returns how many pods of the measuring kind fit on a node beside the pods on it."""
+        """Returns how many more pods of the kind by which racks are measured fit on a node."""
         left = (
             (node.allocatable.get(name, 0.0) - (held.amounts[name] if held else 0.0)) // each
             for name, each in self._pod.items()

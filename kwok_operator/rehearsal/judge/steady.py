@@ -109,8 +109,8 @@ def not_scheduled(
     """Returns the pods that the scheduler may yet bind.
 
     Leaves out pods with scheduling gates, and pods that it has refused for good. With `retried`,
-    every refusal is for good: it has had the time to try again on new nodes. Else only a refusal on
-    all `nodes` is, in which no taint was a reason, as new nodes lose their taints later.
+    every refusal is for good: it has had the time to try again on new nodes. Otherwise a refusal is
+    if it is about all `nodes` and names no taint, as new nodes lose theirs later.
     """
     waiting = []
     for pod in unbound:

@@ -1,8 +1,8 @@
 """Collects what the report shows besides figures: the run over time, and what was done when.
 
-The numbers of samples, calls, marks, Events and warnings are limited, so memory grows with the
-number of groups and nodes, but not with the recording. Samples are thinned out. Calls, marks,
-Events and warnings beyond their limits are only counted.
+The numbers of samples, calls, marks (such as steps), Events and warnings are limited, so memory
+grows with the number of groups and nodes, but not with the recording. Samples are thinned out; what
+is beyond the other limits is only counted.
 """
 
 from collections import Counter, defaultdict

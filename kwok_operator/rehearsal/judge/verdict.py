@@ -138,7 +138,7 @@ class Judged:
 
     @property
     def but(self) -> str:
-        """A clause on the warnings of a run that has passed; empty if there were none.
+        """A clause, `but with 2 warnings of the shim`, if the run passed with any; else empty.
 
         Warnings during the run that an expectation counts are left out, as the expectation judges
         them.
@@ -180,8 +180,8 @@ class Follower(Protocol):
 class WaitReasons:
     """Finds out why pods waited, while a recording is judged.
 
-    line --Explainer--> chains --> Answers, by the expected scopes that the pods are in
-                              └--> the slowest pods' chains, and each group's refusals
+    line --Explainer--> chains of causes --> Answers, by the scopes of expectations with the pod
+                                        └--> chains of the slowest pods; refusals by group
     """
 
     def __init__(self, header: RecordingHeader) -> None:
@@ -211,7 +211,7 @@ class WaitReasons:
                 self._keep(chain)
 
     def added_to(self, judged: Judged) -> Judged:
-        """Returns the verdict with the reasons added."""
+        """Returns the verdict, with the reasons why pods waited added to it."""
         failed = {pod_scope(each.expectation) for each in judged.outcomes if not each.held}
         scopes = {scope for scope in failed if scope is not None}
         about = {_ALL_PODS} if judged.broken_off else scopes
@@ -244,7 +244,7 @@ class WaitReasons:
 
 
 def place_of(chain: Chain) -> Place:
-    """Returns the namespace and the workload of a chain's pod, by which scopes may choose it."""
+    """Returns the workload and namespace of a chain's pod, by which scopes contain it or not."""
     return Place(chain.workload, chain.pod.partition("/")[0], rehearsed=chain.rehearsed)
 
 
@@ -305,7 +305,7 @@ def judged(recording: RecordingReader, *, name: str, followers: Sequence[Followe
 
 
 def _own(tally: Tally, by: str, t: float) -> dict[str, FigureReading]:
-    """Returns those figures of a tally that can be narrowed by `by`, a part of a scope such as
+    """Reads those figures of a tally that can be narrowed by the field `by` of a scope, such as
     group.
     """
     return {n: figure.reading(tally, t) for n, figure in FIGURES.items() if by in figure.of}
@@ -343,7 +343,7 @@ def notes(judged: Judged) -> Iterator[tuple[str, str]]:
 
 
 def _folded(names: Sequence[str]) -> str:
-    """Lists figures: `pendingSeconds.p95, .max, cost`."""
+    """Lists figures, each family only once: `pendingSeconds.p95, .max, cost`."""
     of: dict[str, list[str]] = {}
     for name in names:
         family, dot, part = name.rpartition(".")
@@ -417,8 +417,8 @@ def verdict_in_words(judged: Judged) -> str:
 
 
 def warnings_in_words(judged: Judged, *, most: int = _MOST_WARNINGS) -> Iterator[tuple[str, str]]:
-    """Yields each warning: its program, and when, how often and what it logged. Further ones are
-    only in verdict.json.
+    """Yields the first `most` warnings as pairs: the program; when, how often and what it logged. A
+    last pair has the number of all other warnings.
     """
     for each in judged.warnings[:most]:
         when = "before the run" if each.before else f"at {each.first:.1f} s"
