@@ -170,8 +170,8 @@ def _names(scenario: Scenario) -> Iterator[FieldProblem]:
 
 
 def _numbered_as(name: str, scenario: Scenario) -> str:
-    """Returns another workload of which an object would be named `name`, such as `web-0001` of
-    `web`; empty if there is none.
+    """Returns another workload that would give an object the name `name`, such as `web` for
+    `web-0001`; empty if there is none.
     """
     others = (each for each in scenario.workloads if each.name != name)
     return next((each.name for each in others if is_object_of(each, name)), "")
@@ -259,7 +259,7 @@ def _program(path: Path, name: str, around: Surroundings) -> Iterator[FieldProbl
 
 
 def _process_steps(scenario: Scenario) -> Iterator[FieldProblem]:
-    """Yields problems with processes that steps start or stop: unknown, never started, or twice."""
+    """Yields problems with start and stop of processes: unknown, never started, started twice."""
     names = {process.name for process in scenario.processes}
     started: Counter[str] = Counter()
     stopped: Counter[str] = Counter()

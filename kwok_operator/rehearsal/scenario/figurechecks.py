@@ -125,7 +125,7 @@ def _without_racks(figure: str, scenario: Scenario, known: Known) -> str:
 
 
 def _is_gang(workload: ScenarioWorkload, figure: str) -> bool:
-    """Whether pods of the workload name a gang, which the figure counts."""
+    """Whether the workload's pods name a gang, and the figure counts gangs that pods name."""
     pods = workload.pods
     if pods is None or figure.startswith(_OF_JOBS):
         return False
@@ -148,8 +148,8 @@ def _any_group(known: Known, of: FigureScope, scenario: Scenario, part: str) -> 
 
 
 def _any_object(known: Known, kinds: Collection[str], namespace: str, called: str = "") -> bool:
-    """Whether the scenario applies an object of one of these kinds. If `called` is given, it must
-    begin with the object's name, as the names of a CronJob's Jobs begin with the CronJob's.
+    """Whether the scenario applies an object of one of these kinds. With `called`, its name must be
+    the beginning of that name: a CronJob's Jobs have names that begin with the CronJob's.
     """
     return any(
         kind in kinds
@@ -249,8 +249,8 @@ def _too_many_pods(
 
 
 def _most_pods(of: FigureScope, scenario: Scenario, known: Known) -> float:
-    """Returns how many pods the scenario's workloads can have at most; infinity if others may be
-    added.
+    """Returns how many pods the scenario's workloads can have at most; infinity if other objects or
+    steps may create more.
     """
     if not known.complete or known.pods:
         return math.inf

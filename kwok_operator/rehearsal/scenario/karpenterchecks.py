@@ -323,8 +323,8 @@ def _scaled(known: Known) -> dict[str, KwokNodeGroupSpec]:
 
 
 def _is_of_group(what: str, known: Known, specs: Collection[str]) -> bool:
-    """Whether `what`, as KIND/NAME, is a KwokNodeGroup: one of `specs`, which an autoscaler may
-    scale, or one that no file shows.
+    """Whether `what`, as KIND/NAME, is a KwokNodeGroup that an autoscaler may scale: one of
+    `specs`, or one that no file shows.
     """
     kind, _, name = what.partition("/")
     is_group = kind.lower().partition(".")[0] in _GROUP_WORDS

@@ -31,7 +31,7 @@ _MANAGER = f"{KUEUE_MODULE}/pkg/webhooks".encode()
 def kueue_checks(
     scenario: Scenario, around: Surroundings, unchecked: list[str]
 ) -> Iterator[FieldProblem]:
-    """Yields the problems, and appends what can't be checked."""
+    """Yields the problems with Kueue; appends to `unchecked` what can't be checked."""
     for number, wanted in scenario.kueues.items():
         path: Path = ("processes", number, "kueue")
         if number != min(scenario.kueues):

@@ -116,8 +116,8 @@ class _Time(float):
 
 
 class NoBoundError(ValueError):
-    """A value that can't be a bound. What a bound may be depends on the figure, so the message is
-    replaced where the figure is known (problems.py).
+    """A value that can't be a bound of any figure. Its message is replaced by one that fits the
+    figure, once that is known (problems.py).
     """
 
 

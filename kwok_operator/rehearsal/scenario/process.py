@@ -72,13 +72,13 @@ class ClusterAutoscaler(ScenarioPart):
 
     @property
     def flags_with_crds(self) -> list[str]:
-        """The names of given flags by which cluster-autoscaler needs its CRDs in the cluster."""
+        """The names of the scenario's flags that need CRDs of cluster-autoscaler."""
         given = {name.replace("_", "-"): value for name, value in self.flags.items()}
         return [name for name in _FLAGS_WITH_CRDS if given.get(name, "false").lower() != "false"]
 
     def folder_of_crds(self, beside: Callable[[str], str | None]) -> str | None:
-        """Returns the folder of cluster-autoscaler's CRDs: the given one, or else one beside the
-        program, as `beside` returns its path; None if it needs no CRDs.
+        """Returns the folder of cluster-autoscaler's CRDs: the given one, or else, if it needs
+        CRDs, the path that `beside` returns for one beside the program; None without either.
         """
         needed = bool(self.flags_with_crds)
         return self.crds or (beside(CRDS_FOLDER) if needed else None)

@@ -55,7 +55,7 @@ class ScenarioFile:
 
 
 def read_scenario(file: str, text: str, *, arm: str | None = None) -> ScenarioFile:
-    """Reads a scenario from text, and checks only its form. If it has arms, reads the arm `arm`."""
+    """Reads a scenario from text, or one `arm` (variant) of it, and checks only its form."""
     read = read_document(file, text)
     return scenario_in(read, arm=arm) if read.document and not read.findings else read
 

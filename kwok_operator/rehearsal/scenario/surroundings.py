@@ -41,7 +41,7 @@ class Surroundings(Protocol):
         """The minor versions of Kubernetes that a cluster can have; empty if unknown."""
 
     def material(self, path: str) -> Material:
-        """Returns the files that are applied for a path."""
+        """Returns the files that are applied if a scenario names this path."""
 
     def text(self, path: str) -> str:
         """Returns the text of a file without objects to apply, such as a placement."""

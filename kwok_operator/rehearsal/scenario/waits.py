@@ -67,10 +67,10 @@ def _plain(words: Sequence[str]) -> list[str]:
 
 
 def _deletes_nothing(words: Sequence[str], names: Collection[str]) -> str:
-    """Returns why a wait for a deletion could never fail; empty if it can, or for another wait.
+    """Returns why a wait for a deletion can never fail; empty if it can, or if it is another wait.
 
-    kubectl takes objects that never existed for deleted, so all must be among `names`, or begin
-    with one of them and a hyphen, as names of pods and nodes do.
+    For kubectl, an object that never existed is deleted. So each name must be one of `names`, or
+    one of them followed by a hyphen and more, as names of pods and nodes are.
     """
     if not any(word in ("--for=delete", "delete") for word in words):
         return ""
