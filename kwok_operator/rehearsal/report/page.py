@@ -327,7 +327,7 @@ def _span(some: CallsOfAKind | ClaimsOfAKind) -> str:
 
 
 def _what(calls: CallsOfAKind) -> str:
-    """Returns how many machines the calls requested or gave back; else the first one's argument."""
+    """Returns how many machines were requested or given back; else the first call's argument."""
     if calls.total:
         return f"{'+' if WRITES.get(calls.method) == 'up' else ''}{calls.total:,}"
     return f"{calls.argument} and others" if calls.count > 1 else calls.argument
@@ -373,7 +373,7 @@ def _slowest(judged: Judged) -> Iterator[str]:
 
 
 def _chain(chain: Chain | None) -> str:
-    """Returns the cause of a wait, and each step with its time, which can be unfolded."""
+    """Returns HTML of a wait: its cause, which can be unfolded to each step with its time."""
     if chain is None:
         return ""
     steps = [
@@ -466,8 +466,8 @@ def _abouts(abouts: Iterable[str]) -> Iterator[str]:
 
 
 def _about(about: str) -> list[str]:
-    """Returns the subjects, for `marking`, of a row about an object KIND/NAMESPACE/NAME; empty for
-    kinds that the page doesn't show elsewhere.
+    """Returns the keys (see `subject`) by which `marking` marks a row about the object
+    KIND/NAMESPACE/NAME; empty for kinds that the page doesn't show elsewhere.
     """
     kind, _, name = about.partition("/")
     if kind == "Pod":

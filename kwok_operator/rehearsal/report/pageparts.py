@@ -44,8 +44,8 @@ def table(
     ends_long: bool = False,
     marks: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yields a table; nothing without rows. Cells are HTML already. With `ends_long`, the last
-    cells may be sentences. A head may have a hint. `marks` has what `marking` returns for each row.
+    """Yields a table; nothing without rows. Cells are HTML already; a head may have a tooltip. With
+    `ends_long`, the last cells may be sentences. `marks` are attributes of rows, by `marking`.
     """
     if not rows:
         return
@@ -70,7 +70,7 @@ def table(
 
 
 def subject(kind: str, name: object) -> str:
-    """Returns the name of a thing, such as a pod, in the same form wherever it is on a page."""
+    """Returns a key for a thing such as a pod, by which `marking` marks rows about it."""
     return f"{kind}:{subject_name(name)}"
 
 

@@ -76,8 +76,8 @@ _DEGRADED_KEY: Final = ("hurt", "nodes that it had are gone, or can't be used")
 def _spells(
     pictures: Sequence[tuple[float, int]], *, until: float
 ) -> Iterator[tuple[int, float, float]]:
-    """Yields each picture that lasts for some time, with its begin and end in seconds. Leaves out
-    pictures of racks without nodes.
+    """Yields (picture, begin, end), in seconds, for each time in which a rack's picture, a number
+    for its use, stays the same. Leaves out times without nodes.
     """
     begin, last = 0.0, NO_NODES
     for t, of in [*pictures, (until, -1)]:

@@ -130,7 +130,7 @@ class _Decisions:
         """
 
     def make(self, kind: str, what: str, since: int, until: int, nodes: int) -> TracePoint:
-        """Adds a decision, or joins it to a recent one of its kind. Returns where arrows begin."""
+        """Adds a slice for a decision, or extends a recent one of its kind. Returns its start."""
         point, name, last, times, sum_of_nodes = self._open.get(kind, (None, what, 0, 0, 0))
         if point is not None and since > last + _JOINED:
             self._close(kind)
@@ -423,7 +423,7 @@ class RunTrace:
                 del self._nodes[node.name]
 
     def _settle(self, pod: _TracedPod, level: str, at: int, *, new: bool = False) -> None:
-        """Ends and begins slices of a pod until it is in the stage that its `level` means."""
+        """Ends and begins slices until the pod's stage (waits, starts, runs) fits its `level`."""
         state = pod.state
         bound = at if state.bound is None else microseconds(state.bound)
         running = at if state.running is None else microseconds(state.running)

@@ -49,7 +49,7 @@ def microseconds(t: float) -> int:
 
 
 class TraceEvents:
-    """Collects events until they are taken. `names` are users' input, and may be any text."""
+    """Collects events until they are taken. All names are users' input, and may be any text."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -150,7 +150,7 @@ class TraceEvents:
 
 @dataclass(slots=True)
 class Lanes:
-    """Threads for slices that may overlap: a thread has one at a time. Makes up to `most`."""
+    """Up to `most` threads for slices that may overlap: each thread has one slice at a time."""
 
     events: TraceEvents
     pid: int
