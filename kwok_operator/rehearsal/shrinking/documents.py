@@ -129,7 +129,7 @@ def _in_order(value: Any) -> Any:
 
 
 def files_named(read: ScenarioFile) -> list[str]:
-    """Returns the files that a document still names: traces, and programs beside the scenario."""
+    """Returns files that the document can't contain: traces, and programs beside the scenario."""
     assert read.scenario is not None
     traces = [each.arrivals.trace for each in read.scenario.workloads]
     programs = [each for each in sorted(read.scenario.programs) if "/" in each]

@@ -120,7 +120,7 @@ class _Hider:
         """The new name of each name in the objects."""
 
     def part(self, key: str, value: Any) -> Any:
-        """Renames the value of a key."""
+        """Returns the value of a key of the document, with anonymous names."""
         match key, value:
             case _, _Made():
                 return dict(value)

@@ -71,7 +71,7 @@ def without(doc: Doc, parts: Iterable[Part]) -> Doc:
 
 
 def _named(doc: Doc) -> set[tuple[str, str]]:
-    """Returns namespace and name of all that steps may be about; for a process, "process", name."""
+    """Returns what steps may be about, as (namespace, name); processes as ("process", name)."""
     names = {(space or "default", name) for _, space, name in map(identity, every_object(doc))}
     for each in as_list(doc.get("workloads")):
         names.add((str(each.get("namespace", "default")), str(each.get("name"))))
@@ -302,7 +302,7 @@ def places(value: Any, path: Path, kept: Callable[[Path], bool]) -> Iterator[lis
     """Yields for each depth below `path`, from coarse to fine, the paths of the parts that can be
     left out. Skips a part for which `kept` is True, but not the parts in it.
 
-    Also skips the only child of a part that can be left out itself, as that has the same effect.
+    Also skips an only child whose parent can be left out, as that has the same effect.
     """
     above: Sequence[Path] = [path]
     while above:

@@ -1,4 +1,4 @@
-"""Keeps the tries in a file, so that none is repeated, even after a kill.
+"""Keeps the tries (runs of smaller scenarios) in a file: none is repeated, even after a kill.
 
     tries.jsonl: a line on what is shrunk, then one for each try, as soon as it is over
 
