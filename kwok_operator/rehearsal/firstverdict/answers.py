@@ -152,7 +152,9 @@ def _workload(name: str, pod: PodState) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CopyAnswer:
-    """The answer to a question. `held`: whether all went well; None if the run leaves it open."""
+    """What a run shows about a CopyQuestion. `held`: whether the copy runs as the original did, or
+    its pods run again after the loss of a zone; None if the run doesn't show that.
+    """
 
     question: CopyQuestion
     held: bool | None
@@ -174,7 +176,7 @@ def answer(
     facts: CopyFacts,
     seconds: float,
 ) -> CopyAnswer:
-    """Returns the answer that a run gives; `seconds` is how long the run took."""
+    """Returns what a run of so many `seconds` shows on the question; `lines` are its recording."""
     if judged.broken_off:
         # It says nothing about the cluster that was copied.
         return CopyAnswer(question, None, judged.broken_off, judged.why, seconds)
@@ -262,7 +264,7 @@ def lines_of(facts: CopyFacts, answers: Sequence[CopyAnswer]) -> Iterator[str]:
 
 
 def remarks(facts: CopyFacts) -> Iterator[str]:
-    """Yields sentences on the zones and nodes whose loss is part of no question."""
+    """Yields sentences on nodes that are lost in no run, such as those without a zone."""
     zones = [zone for zone, nodes in facts.zones.items() if zone and nodes]
     bare = facts.zones.get("", 0)
     if len(zones) == 1 and not bare:

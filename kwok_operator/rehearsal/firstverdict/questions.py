@@ -75,7 +75,7 @@ class CopyFacts:
 
 @dataclass(frozen=True, slots=True)
 class CopyQuestion:
-    """One question with its scenario; `zone` is the zone that is lost, empty if none is."""
+    """A question on the copy, and a scenario that answers it. `zone`: the lost zone, or empty."""
 
     name: str
     scenario: Mapping[str, Any]
