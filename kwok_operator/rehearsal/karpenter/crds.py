@@ -79,8 +79,8 @@ class KarpenterCrds:
 
     @staticmethod
     def gate_of(manifest: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Returns the field because of which an object has no effect without a feature gate, and
-        the gate.
+        """Returns the field by which an object needs a feature gate to have an effect, and that
+        gate; None if it needs no gate.
         """
         kind = manifest.get("kind")
         if kind == NODE_POOL and value_at(manifest, "spec", "replicas") is not None:

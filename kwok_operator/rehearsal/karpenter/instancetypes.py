@@ -71,9 +71,9 @@ class InstanceType:
 
 
 def types_of(groups: Sequence[GroupOffering]) -> list[InstanceType]:
-    """Returns an instance type for each shape among the groups. It has the name of its groups'
-    instance type, or a new one if a type of another shape has that name. If the amounts of its
-    groups differ a little, it has the smallest.
+    """Returns an instance type for each shape of node among the groups. It is named after its
+    groups' instance type, or gets a new name if another shape has taken that one. If its groups'
+    amounts differ a little, it has the smallest ones.
     """
     types, taken, theirs = [], set[str](), {each.instance_type for each in groups}
     for alike in _alike(groups):

@@ -185,7 +185,7 @@ def _possible(requirement: Any, capacity_types: frozenset[str]) -> Any:
 
 
 def no_class(pool: Manifest, classes: Collection[str]) -> tuple[Path, str] | None:
-    """Returns the field in which a NodePool names a class that doesn't exist, and a sentence."""
+    """If a NodePool names a class that doesn't exist, returns that field and a sentence on it."""
     name = text_at(pool, "spec", "template", "spec", "nodeClassRef", "name")
     if name in classes:
         return None
@@ -194,8 +194,8 @@ def no_class(pool: Manifest, classes: Collection[str]) -> tuple[Path, str] | Non
 
 
 def misfit(pool: Manifest, types: Sequence[InstanceType]) -> tuple[Path, str] | None:
-    """Returns the field because of which no instance type fits a NodePool, and a sentence; None if
-    one fits.
+    """If no instance type fits a NodePool, returns the field that none fits, and a sentence on it;
+    else None.
     """
     template = as_map(as_map(pool.get("spec")).get("template"))
     requirements = [
@@ -261,7 +261,7 @@ def _is_custom(key: str) -> bool:
 
 
 def _can_meet(there: Collection[str], requirement: Mapping[str, Any]) -> bool:
-    """Whether a node can meet a requirement if its label has one of the values `there`; without
-    values, if it lacks the label.
+    """Whether any of the values `there` of a node's label meets a requirement; if there are none,
+    whether a node without the label meets it.
     """
     return any(meets(value, requirement) for value in there or (None,))

@@ -1,7 +1,7 @@
 """Reads the file of a Karpenter program: its provider, and the CRDs of its version.
 
 A Go program contains the paths of its packages, and Karpenter also embeds the CRDs that it was
-built with. The program isn't run. A script shows nothing.
+built with. The program isn't run. If it is a script, nothing is known of it.
 """
 
 import re
@@ -44,7 +44,7 @@ def missing_gates(program: bytes, gates: Iterable[str]) -> list[str]:
 
 
 def embedded_crds(program: bytes) -> Iterator[Any]:
-    """Yields the CRDs in a program that can be read."""
+    """Yields the CRDs that a program contains, except those that can't be parsed."""
     for begin in islice(_BEGIN.finditer(program), _MOST):
         if rest := _REST.match(program, begin.end()):
             with suppress(ManifestError, UnicodeDecodeError):

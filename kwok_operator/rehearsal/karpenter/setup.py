@@ -83,8 +83,8 @@ def set_up(
     disruption: Mapping[str, Any] | None = None,
     delay: float | None = None,
 ) -> KarpenterSetup:
-    """Returns the setup. Makes what isn't given: `types` from a file, the user's `own` objects, the
-    `delay` of the nodes in seconds. Raises KarpenterSetupError.
+    """Returns what Karpenter is started with. Makes from `groups` what isn't given: `types` of a
+    file, the user's `own` objects, the nodes' `delay` in seconds. Raises KarpenterSetupError.
     """
     nodes: list[GroupOffering] = []
     if types is None:

@@ -188,7 +188,7 @@ def _service_in(client: Mapping[str, Any]) -> Service:
 
 
 def _led_here(manifests: Sequence[Manifest], service: Service, port: int) -> list[Manifest]:
-    """Returns the manifests with all webhooks of a Service at a port of this machine."""
+    """Returns the manifests, with this port of the machine in all webhooks of a Service."""
     led = copy.deepcopy([*manifests])
     for client in (client for each in led for client in clients_of(each)):
         if _service_in(client) == service:
@@ -201,8 +201,8 @@ def _with(base: Mapping[str, Any], field: str, **values: Any) -> dict[str, Any]:
 
 
 def _service_of(manifests: Iterable[Manifest]) -> Service:
-    """Returns namespace and name of the Service that all webhooks have. Raises KueueSetupError if
-    they have several, or the manager would look for their configurations under other names.
+    """Returns namespace and name of the Service of all webhooks. Raises KueueSetupError if there
+    are several, or the webhook configurations don't have the names that the manager expects.
     """
     configurations = [each for each in manifests if each.get("kind") in _WEBHOOKS]
     services = {_service_in(client) for each in configurations for client in clients_of(each)}
