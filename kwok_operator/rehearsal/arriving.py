@@ -32,8 +32,8 @@ async def arrive(
     """Creates all objects of the workloads, and returns once the last one has been created. Raises
     KwokOperatorError for the first that can't be created.
 
-    `to_come` counts the objects of each workload that aren't created yet (a trace is one object).
-    The counts are decreased when objects are created.
+    `to_come` counts the objects of each workload that aren't created yet; a workload's trace counts
+    as one object. This function lowers the counts as it creates objects.
     """
     traces = [each for each in scenario.workloads if each.arrivals.trace is not None]
     async with asyncio.TaskGroup() as tasks:

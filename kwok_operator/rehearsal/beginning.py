@@ -63,8 +63,8 @@ async def until_steady(
     and the errors of KubeClient.
 
     `bind` is called in place of a halted scheduler; pods that it leaves unbound aren't waited for.
-    With `tried`, neither are pods that the scheduler has refused: all nodes existed before it
-    tried any pod.
+    With `tried`, pods that the scheduler has refused aren't waited for either, as all nodes existed
+    before it tried any pod.
     """
     began, nodes_came, reported, steady = time.monotonic(), None, "", 0
     reported_at = -_REPORT_SECONDS

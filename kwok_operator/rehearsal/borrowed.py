@@ -162,8 +162,8 @@ class BorrowedCluster:
                 continue
 
     async def _in_the_way(self, served: ApiResources, objects: Iterable[Manifest]) -> set[str]:
-        """Returns the objects' namespaces that exist already. Raises BorrowedClusterError if any
-        other of the objects exists already.
+        """Returns which Namespaces among the objects exist already. Raises BorrowedClusterError if
+        any other object exists already. Objects with the rehearsal's label don't count as existing.
         """
         wanted: dict[tuple[ApiResource, str], dict[str, Manifest]] = {}
         for each in objects:

@@ -141,7 +141,7 @@ class _Patience:
 
     def over(self, there: Iterable[_Made]) -> list[_Made]:
         """Returns the objects whose deletion has lasted for more than _KARPENTER_HAS seconds; none
-        if any object was removed in the last _KARPENTER_HAS seconds.
+        if any deletion has ended in the last _KARPENTER_HAS seconds.
         """
         now = time.monotonic()
         going = {each.metadata["uid"]: each for each in there if each.is_going}
@@ -239,8 +239,8 @@ class Clearing:
             await asyncio.sleep(_LOOK_SECONDS if remaining else 0)
 
     async def _delete(self, made: Iterable[_Made], *, for_others: bool) -> dict[str, str]:
-        """Deletes the objects; those that a controller should delete, only with `for_others`.
-        Returns why objects can't be deleted, by object.
+        """Deletes the objects; with `for_others`, also those that a controller should have deleted.
+        Returns by object why it can't be deleted.
         """
         due = []
         for each in made:
@@ -282,8 +282,8 @@ class Clearing:
         return [_Made(kind, metadata) for metadata in items]
 
     async def _nodes_and_groups(self, kinds: Iterable[ApiResource]) -> list[_Made]:
-        """Returns labelled objects, groups that an operator made from a provider config, and nodes
-        of the rehearsal's groups or of groups that don't exist.
+        """Returns labelled objects, groups that the operator made from a provider config, and nodes
+        whose group is the rehearsal's or doesn't exist.
 
         Returns only labelled objects if the cluster has no namespace of a rehearsal: groups and
         nodes without the label belong to another operator then.

@@ -59,11 +59,11 @@ class Interrupter:
         return bool(self._ends)
 
     async def play(self, number: int, step: MachinesStep) -> str:
-        """Plays step `number` of the timeline. Returns in words how many machines it took, and of
-        how many.
+        """Plays step `number` of the timeline. Returns in words how many machines were interrupted
+        or lost, and of how many.
 
-        Raises CommandError if the step takes a number of machines and there is none, and ApiError,
-        ApiUnreachableError.
+        Raises CommandError if the step has a `count` and there is no machine to take; also
+        ApiError, ApiUnreachableError.
         """
         interrupts = isinstance(step, InterruptStep)
         machines = await self._machines(*_selectors(step, of_groups=self._of_groups))
@@ -84,7 +84,7 @@ class Interrupter:
         return f"{len(some)} of {len(machines)} machines{short}"
 
     async def keep(self) -> NoReturn:
-        """Loses machines that Karpenter hasn't drained when their notice is over. Never returns."""
+        """Ends machines that Karpenter hasn't drained when their notice is over. Never returns."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             now = time.monotonic()

@@ -155,8 +155,8 @@ class KarpenterClouds:
             self._mark("outage without effect on Karpenter", f"{which}; other groups are not out")
 
     async def _show_in_classes(self, *, ready: bool) -> None:
-        """Makes the classes show whether there is an outage, also classes that were added since the
-        last call.
+        """Makes all KWOKNodeClasses not Ready for an outage, or Ready again; also those that were
+        added since the last call.
         """
         try:
             listed = (await self._client.get_json(CLASSES_PATH, retries=_RETRIES))["items"]

@@ -125,8 +125,8 @@ class PreparedKueue:
                 path.write_bytes(content)
 
     async def _is_asked(self) -> bool:
-        """Whether a Job passes all webhooks in a dry run, and, if Kueue suspends new Jobs, has been
-        suspended by its webhook.
+        """Whether the API server calls Kueue's webhooks: a Job passes them in a dry run, and is
+        suspended by them if Kueue suspends new Jobs.
         """
         pod = {"restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}]}
         job = {
@@ -145,8 +145,8 @@ class PreparedKueue:
         return suspended or not self.setup.suspends_jobs
 
     async def withdraw(self) -> None:
-        """Removes Kueue's webhooks, and the conversion of its CRDs, from a cluster that is kept
-        after the manager has ended: calls of them would fail. Raises KwokOperatorError.
+        """Removes Kueue's webhooks, and the conversion of its CRDs, from a cluster that outlives
+        the manager: the API server would call them in vain. Raises KwokOperatorError.
         """
         for each in self.setup.webhooks:
             await self.place.kubectl("delete", each["kind"], each["metadata"]["name"])

@@ -15,8 +15,8 @@ _GUIDE: Final = "docs/rehearse-autoscaling.md"
 
 
 def load_scenario(path: Path, around: LocalSurroundings, *, arm: str | None = None) -> ScenarioFile:
-    """Returns the scenario in a file, with all its mistakes. Raises SettingsError if the file can't
-    be read.
+    """Reads a scenario's file, or one arm (variant) of it, and checks it. Returns the scenario with
+    all its mistakes. Raises SettingsError if the file can't be read.
     """
     return check(read_scenario(str(path), read_text(path), arm=arm), around)
 

@@ -84,7 +84,7 @@ class ProgramWarnings:
                         self.note(program, text, trouble)
 
     def note(self, program: str, text: str, trouble: str = "") -> None:
-        """Counts a warning, and reports it if it is new and the run has not begun."""
+        """Counts a warning; before the run, reports a new one. `trouble`: a key of its cause."""
         if self._counts.add(program, text, trouble) and self._report is not None:
             self._report(f"warning of {program}: {text}")
 

@@ -76,7 +76,7 @@ def drawn(
     """Returns the machines that a step takes, drawn by the seed.
 
     Names differ from run to run, so a draw depends on a machine's place: its group or NodePool, its
-    zone, and its number there by age. Two arms with machines in the same places lose the same.
+    zone, and its number there by age. Two runs with machines in the same places lose the same.
     """
     numbers = Counter[tuple[str, str]]()
     draws: list[tuple[float, str, Machine]] = []

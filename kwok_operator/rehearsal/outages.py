@@ -2,10 +2,10 @@
 
     OutageStep, the groups that exist  --Outages-->  patches  --OutagePlayer-->  the cluster
 
-An outage of a zone puts all groups out that make nodes in it, and takes their stock. Their nodes
-are NotReady; instances that are requested there fail at once, so an autoscaler tries other zones.
-An outage of a unit, such as a rack, is one in all groups that share its topology domain. Nodes
-without a group, such as those of Karpenter, stay as they are.
+An outage of a zone is one of all groups that make nodes in it, and sets their stock to 0. Their
+nodes are NotReady; instances that are requested there fail at once, so an autoscaler tries other
+zones. An outage of a unit, such as a rack, is one in all groups with the same topology domain.
+Nodes without a group, such as those of Karpenter, stay as they are.
 """
 
 import asyncio
@@ -64,9 +64,9 @@ class OutageChange(NamedTuple):
 
 
 class Outages:
-    """The outages of one run. If several steps take out the same thing, it stays out until the last
-    of these steps ends; then it is as it was before the first. Units that were out for another
-    reason than a step stay out.
+    """The outages of one run. If several steps take out the same group, pool or unit, it stays out
+    until the last of these steps ends; then it is as it was before the first. Units that were out
+    for another reason than a step stay out.
     """
 
     def __init__(self) -> None:
@@ -81,8 +81,8 @@ class Outages:
         """Notes that the step has begun, and returns the changes to make; sends nothing.
 
         `groups` are the groups as they are now, by name: `end` restores what their fields have
-        here. `units` are those that the step takes out. Raises CommandError if no group has any,
-        or if a group would have too many.
+        here. `units` are those that the step takes out. Raises CommandError if no group has any of
+        them, or if more than MAX_OUTAGE_UNITS of a group would be out.
         """
         changes = [
             each._replace(uid=_uid(_at(groups, each.path)))
@@ -186,8 +186,8 @@ def _changes_of_units(
 
 
 def _has_unit(layout: Layout, unit: str, level: str | None) -> bool:
-    """Whether the layout has this unit; if a level is given, whether the unit is in that level.
-    (Layouts of other domains may have a unit of the same name in another level.)
+    """Whether the layout has this unit, in this level if one is given. (In another group's layout,
+    a unit of another level may have the same name.)
     """
     places = layout.unit(unit)
     if places is None or level is None:
@@ -249,7 +249,7 @@ def _is_out(group: Mapping[str, Any], pools_out: Set[str]) -> bool:
 
 
 def _out_places(groups: Mapping[str, Any], layouts: Mapping[str, Layout]) -> dict[str, list[range]]:
-    """Returns the places whose units are out, as ranges, by domain of the topology."""
+    """Returns the places (of one node each) in units that are out, as ranges, by domain."""
     out = defaultdict[str, list[range]](list)
     for name, layout in layouts.items():
         units = as_list(value_at(groups[name], "spec", "cloud", _UNITS))

@@ -123,8 +123,8 @@ def begun(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Makes the folder, locks it against other rehearsals and reports while the block runs, and
-    deletes files that killed ones have left half written. Raises SettingsError.
+    """Makes the folder, and locks it against other rehearsals and reports while the block runs.
+    Deletes half-written files that killed processes have left. Raises SettingsError.
     """
     with writing(folder):
         place = os.open(folder, os.O_RDONLY)
@@ -180,7 +180,7 @@ def writing(folder: Path) -> Iterator[None]:
 def results(output: Path | None, name: str) -> Iterator[Path]:
     """Yields the folder for a run: `output`, or one with a new name. Raises SettingsError.
 
-    If the block fails, removes the folders that were made in it and are empty.
+    If the block fails, removes those empty folders that didn't exist before.
     """
     folder = output or _named(name)
     new = [each for each in (folder / LOGS, folder, *folder.parents) if not each.exists()]

@@ -4,8 +4,8 @@
         -> pods that appear are bound (seats.py), until all controllers have created theirs
         -> the scheduler is restarted
 
-It is restarted rather than continued: at first it would only know that pods that were bound in the
-meantime had been created. It would look for nodes for them, and could evict other pods.
+It is restarted rather than continued: a continued one would at first know the pods only as they
+were created, without their nodes. It would look for nodes for them, and could evict other pods.
 """
 
 import asyncio
@@ -146,7 +146,7 @@ class _Placer:
         )
 
     def report(self) -> None:
-        """Reports how many pods were bound by the placement, and why others weren't."""
+        """Reports how many of the placement's pods were bound, don't exist, or have no node."""
         assert self._seats is not None
         say, left, nowhere = self._testbed.report, self._seats.left, self._seats.nowhere
         say(f"pods on the nodes where they stood: {self._bound:,}")

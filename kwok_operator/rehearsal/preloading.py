@@ -82,7 +82,7 @@ class Preloaded:
 
 
 class _Forked:
-    """A command that was forked elsewhere. Its keeper writes the exit status into a pipe."""
+    """A command that another process forked. Its keeper writes the exit status into a pipe."""
 
     def __init__(self, status: int) -> None:
         self._status = status

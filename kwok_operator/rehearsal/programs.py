@@ -41,7 +41,7 @@ class ProgramError(KwokOperatorError):
 
 
 class Launched(Protocol):
-    """A process that keeps a program, and ends with it."""
+    """A keeper's process, which ends when the program that it keeps has ended."""
 
     @property
     def returncode(self) -> int | None: ...

@@ -99,8 +99,8 @@ async def check_claim(client: KubeClient) -> None:
 
 
 async def check_clock(client: KubeClient) -> ClockOffset | None:
-    """Measures the offset of the cluster's clock. Refuses one of more than _MOST_OFFSET seconds;
-    returns None if answers have no Date.
+    """Measures the offset of the cluster's clock. Raises BorrowedClusterError if it is more than
+    _MOST_OFFSET seconds; returns None if answers have no Date.
     """
     answers = []
     for _ in range(_DATES):
@@ -237,7 +237,7 @@ async def check_selectors(client: KubeClient, objects: Iterable[Manifest]) -> No
 
 
 def scout() -> Manifest:
-    """Returns a Node for kwok on which no pod fits."""
+    """Returns the Node by which `check_kwok` sees whether kwok is alive; no pod fits on it."""
     room = {"pods": "0"}
     annotations = {KWOK_NODE_ANNOTATION: KWOK_NODE_ANNOTATION_VALUE}
     return {

@@ -165,7 +165,7 @@ async def _set_up(ready: Testbed, scenario: Scenario, warnings: ProgramWarnings)
 
 
 def _note_caveats(testbed: Testbed, warnings: ProgramWarnings) -> None:
-    """Makes warnings of the testbed's caveats so far; programs started later may add more."""
+    """Makes warnings of the testbed's caveats, sentences on what users may not expect."""
     while testbed.caveats:
         warnings.note(*testbed.caveats.pop(0))
 
@@ -392,8 +392,8 @@ class Rehearsal:
         )
 
     def _end_of(self, reason: str, detail: str) -> tuple[str, str]:
-        """Returns the run's end to record: the given reason and detail; or `unplayed` and a clause,
-        if a step of the scenario has not begun, or a workload has not come completely.
+        """Returns reason and detail of the run's end, for the recording: the given ones, or
+        `unplayed` and which step has not begun, or of which workload objects were not created.
         """
         after = f"after {self._course.now():.1f} s"
         if self._unplayed:

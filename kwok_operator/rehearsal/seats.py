@@ -28,7 +28,7 @@ class Workload(NamedTuple):
 
 
 def names_of_places(nodes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Returns the names of the groups' Nodes by group and number, such as general/0."""
+    """Returns the name of each Node of a group, by group and number, such as general/0."""
     groups = defaultdict[str, list[str]](list)
     for node in nodes:
         if group := text_at(node, "metadata", "labels", NODE_GROUP_LABEL):

@@ -99,7 +99,9 @@ async def perform(testbed: Testbed, step: Step, nodes: dict[str, NodeState]) -> 
 
 
 async def _run(testbed: Testbed, step: RunStep) -> None:
-    """Runs a command. Raises UnexpectedOutputError even if the command is allowed to fail."""
+    """Runs a command. Raises UnexpectedOutputError if no line of its output matches `prints`, even
+    if the step allows the command to fail.
+    """
     command = shlex.join(step.command)
     if step.show:
         testbed.say("")

@@ -126,9 +126,7 @@ class LocalSurroundings:
 
     def program(self, name: str) -> Path | None:
         """Returns the path of a program that can be started: from --binary, beside the scenario, or
-        on PATH.
-
-        None also for programs that a rehearsal provides itself.
+        on PATH. None if there is none, as may be for kubectl, which a rehearsal provides itself.
         """
         path = self._place(name)
         return path if path is not None and not _why_not_executed(path) else None

@@ -281,7 +281,7 @@ class Testbed:
     async def _karpenter(
         self, name: str, wanted: Karpenter, program: Path, address: str
     ) -> dict[str, str]:
-        """Returns the environment variables of Karpenter. Prepares the cluster before, but once."""
+        """Prepares the cluster, if not done yet. Returns Karpenter's environment variables."""
         if name not in self._prepared:
             self._prepared[name] = await self._place.prepare(name, wanted, program)
             self.caveats += [(name, each) for each in self._prepared[name].caveats]
