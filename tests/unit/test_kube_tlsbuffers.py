@@ -1,6 +1,6 @@
-"""TLS connections with small buffers: they take less memory, and as much gets through.
+"""TLS connections that share a small buffer: they take less memory, and as much gets through.
 
-Both programs ask for them before anything else.
+Both programs ask for it before anything else.
 """
 
 import argparse
@@ -8,6 +8,8 @@ import asyncio
 import ssl
 import tracemalloc
 from asyncio import sslproto
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,68 +20,86 @@ from kwok_operator.operator.run import run as run_operator
 from kwok_operator.settings import add_run_flags, run_settings
 from kwok_operator.shim.run import run as run_shim
 from kwok_operator.shim.settings import add_shim_flags, shim_settings
-from tests.fakes.certificates import SERVER_NAME, make_certificates
+from tests.fakes.certificates import SERVER_NAME, Certificates, make_certificates
 
 CONNECTIONS = 4
-MUCH = bytes(8 * tlsbuffers.READ_BUFFER + 1)
+USUAL = sslproto.SSLProtocol
+MUCH = 8 * tlsbuffers.READ_BUFFER + 1
 
 
 @pytest.fixture(autouse=True)
 def buffers_of_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests of this process may have made them small."""
-    monkeypatch.setattr(sslproto.SSLProtocol, "max_size", 2**18)
+    monkeypatch.setattr(sslproto, "SSLProtocol", USUAL)
 
 
-async def held(directory: Path) -> float:
-    """Bytes of memory for a connection's two ends, once each has had its answer."""
-    certificates, gone = make_certificates(directory), asyncio.Event()
+@dataclass
+class Server:
+    """It sends each connection as much as MUCH, of a byte that no other connection gets."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(MUCH)
+    certificates: Certificates
+    within: bool = False
+    """Whether each connection becomes a TLS connection within the TLS connection."""
+
+    def __post_init__(self) -> None:
+        self.bytes = count()
+        self.context = ssl.create_default_context(cafile=self.certificates.path("ca.crt"))
+
+    async def answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.within:
+            await writer.start_tls(self.certificates.server_context())
+        writer.write(bytes([next(self.bytes)]) * MUCH)
         await writer.drain()
-        await gone.wait()
-        writer.close()
 
-    context = ssl.create_default_context(cafile=certificates.path("ca.crt"))
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=certificates.server_context())
-    async with server:
-        host, port = server.sockets[0].getsockname()
-        open_connections = []
+    async def connect(self, host: str, port: int) -> asyncio.StreamWriter:
+        """Returns a connection that has had its answer."""
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=self.context, server_hostname=SERVER_NAME
+        )
+        if self.within:
+            await writer.start_tls(self.context, server_hostname=SERVER_NAME)
+        answer = await reader.readexactly(MUCH)
+        assert answer == answer[:1] * MUCH
+        return writer
+
+
+async def held(directory: Path, *, within: bool = False) -> float:
+    """Bytes of memory for a connection's two ends, once each has had its answer."""
+    server = Server(make_certificates(directory), within=within)
+    listening = await asyncio.start_server(
+        server.answer, "127.0.0.1", 0, ssl=server.certificates.server_context()
+    )
+    async with listening:
+        address = listening.sockets[0].getsockname()
         tracemalloc.start()
         try:
-            for _ in range(CONNECTIONS):
-                reader, writer = await asyncio.open_connection(
-                    host, port, ssl=context, server_hostname=SERVER_NAME
-                )
-                assert await reader.readexactly(len(MUCH)) == MUCH
-                open_connections.append((reader, writer))
+            writers = await asyncio.gather(*(server.connect(*address) for _ in range(CONNECTIONS)))
             found = tracemalloc.get_traced_memory()[0] / CONNECTIONS
         finally:
             tracemalloc.stop()
-        gone.set()
-        for _, writer in open_connections:
+        for writer in writers:
             writer.close()
             await writer.wait_closed()
     return found
 
 
-async def test_connections_take_a_fraction_of_the_memory(tmp_path: Path) -> None:
-    before = await held(tmp_path)
+@pytest.mark.parametrize("within", [False, True])
+async def test_connections_share_one_buffer(tmp_path: Path, within: bool) -> None:
+    before = await held(tmp_path, within=within)
     tlsbuffers.make_small()
-    assert await held(tmp_path) < before / 2
+    assert await held(tmp_path, within=within) < before / 15
 
 
-async def test_both_programs_have_them(tmp_path: Path) -> None:
+async def test_both_programs_have_it(tmp_path: Path) -> None:
     missing = f"--kubeconfig={tmp_path / 'missing'}"
     operator, shim = argparse.ArgumentParser(), argparse.ArgumentParser()
     add_run_flags(operator)
     add_shim_flags(shim)
-    usual = sslproto.SSLProtocol.max_size
     for program in (
         run_operator(run_settings(operator.parse_args([missing]), {})),
         run_shim(shim_settings(shim.parse_args([missing]), {})),
     ):
-        sslproto.SSLProtocol.max_size = usual
+        sslproto.SSLProtocol = USUAL  # type: ignore[misc]
         with pytest.raises(KwokOperatorError):
             await program
         assert sslproto.SSLProtocol.max_size == tlsbuffers.READ_BUFFER
