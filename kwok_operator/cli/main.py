@@ -133,6 +133,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def preload() -> None:
     """Imports all that `run` and `shim` need, for processes that are forked from this one."""
+    import kwok_operator.clusterapi.emulate
+    import kwok_operator.clusterapi.mirror
     import kwok_operator.operator.run
     import kwok_operator.shim.run  # noqa: F401
 

@@ -16,6 +16,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from kwok_operator import constants
 from kwok_operator.cloud.clouds import Clouds
@@ -23,9 +24,7 @@ from kwok_operator.cloud.hold import HoldLink
 from kwok_operator.cloud.pools import Pools
 from kwok_operator.cloud.step import CloudStep, read_mark
 from kwok_operator.clusterapi.crds import VERSIONS
-from kwok_operator.clusterapi.emulate import Emulation
 from kwok_operator.clusterapi.machines import EmulationTerms
-from kwok_operator.clusterapi.mirror import Mirror
 from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode
 from kwok_operator.companions.copying import read_companions
 from kwok_operator.companions.keeper import CompanionKeeper
@@ -62,6 +61,10 @@ from kwok_operator.sources.nodechoice import LiveNode
 from kwok_operator.sources.provider import Provider
 from kwok_operator.sources.references import Sources
 from kwok_operator.topology.step import TopologyStep
+
+if TYPE_CHECKING:
+    from kwok_operator.clusterapi.emulate import Emulation
+    from kwok_operator.clusterapi.mirror import Mirror
 
 logger = logging.getLogger(__name__)
 
@@ -197,6 +200,10 @@ class Assembly:
     def set_up_clusterapi(self, settings: ClusterApiSettings, management: KubeClient) -> None:
         """Sets up groups that are derived from Cluster API's objects; `management` is the client
         that reads these objects."""
+        # Imported late, as most operators don't need these modules, which take 0.6 MB.
+        from kwok_operator.clusterapi.emulate import Emulation
+        from kwok_operator.clusterapi.mirror import Mirror
+
         self.mirror = Mirror(
             settings,
             management=management,

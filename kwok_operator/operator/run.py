@@ -7,7 +7,6 @@ wiring of the parts.
 from contextlib import AsyncExitStack
 
 from kwok_operator.clusterapi.discovery import namespace_watched
-from kwok_operator.clusterapi.management import management_connection
 from kwok_operator.clusterapi.settings import ClusterApiSettings, Mode
 from kwok_operator.kube import tlsbuffers
 from kwok_operator.kube.client import KubeClient
@@ -50,6 +49,9 @@ async def run(settings: RunSettings, clusterapi: ClusterApiSettings | None = Non
         ]
         parts = Assembly(settings, metrics, namespace=namespace, groups=groups, nodes=nodes)
         if clusterapi is not None:
+            # Imported late, as in assembly.py.
+            from kwok_operator.clusterapi.management import management_connection
+
             management = await management_connection(clusterapi, workload=connection)
             client = await stack.enter_async_context(
                 KubeClient(connection=management, observe=metrics.request)

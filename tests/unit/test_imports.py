@@ -16,6 +16,8 @@ HEAVY = (
     "grpc",
     "google.protobuf",
     "hpack",
+    "kwok_operator.clusterapi.emulate",
+    "kwok_operator.clusterapi.mirror",
     "kwok_operator.comparison",
     "kwok_operator.controlplane",
     "kwok_operator.importing",
