@@ -19,7 +19,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +43,7 @@ from kwok_operator.comparison.rounds import (
     time_left,
 )
 from kwok_operator.errors import KwokOperatorError
-from kwok_operator.rehearsal.keptcluster import KeptCluster, kept_cluster, same_control_plane
+from kwok_operator.rehearsal.keptcluster import KeptClusters, same_control_plane
 from kwok_operator.rehearsal.progress import Report, RunProgress
 from kwok_operator.rehearsal.rehearse import rehearse
 from kwok_operator.rehearsal.settings import RehearseSettings
@@ -98,8 +97,10 @@ class _Playing:
         self._over: set[str] = set()
         """The folders of runs that are over, or won't be played."""
         self._took: dict[str, list[float]] = {arm.name: [] for arm in plan.arms}
-        self._stack = AsyncExitStack()
-        self._kept: KeptCluster | None = None
+        self._clusters = KeptClusters("comparison")
+        first, *others = (arm.scenario for arm in plan.arms)
+        self._share = controlplane.CAN_REWIND and all(same_control_plane(first, b) for b in others)
+        """Whether all runs share a control plane. If not, each run makes its own."""
 
     def _rounds(self) -> dict[int, WholeRound]:
         return whole_rounds(
@@ -144,7 +145,7 @@ class _Playing:
         """Plays all runs that are missing. Returns False if it was interrupted."""
         # A signal may come between two runs, too, and then a kept cluster must be deleted.
         with cancelled_by_signals():
-            async with self._stack:
+            async with self._clusters:
                 return await self._play_all()
 
     async def _play_all(self) -> bool:
@@ -197,7 +198,7 @@ class _Playing:
                     find_program=find,
                     report=lambda line: self._report(f"  {line}"),
                     show=_show_nothing,
-                    kept=await self._cluster(),
+                    kept=await self._clusters.get(run.scenario) if self._share else None,
                 )
             except asyncio.CancelledError:
                 return None
@@ -225,18 +226,6 @@ class _Playing:
             busy = "; the machine was busy with something else" if facts.busy else ""
             self._report(f"run {run.folder}: {how}, {played.seconds:g} s{busy}")
         return played
-
-    async def _cluster(self) -> KeptCluster | None:
-        """Returns the control plane that all runs share; None if each run makes its own."""
-        first, *others = (arm.scenario for arm in self._plan.arms)
-        shared = controlplane.CAN_REWIND and all(same_control_plane(first, b) for b in others)
-        if self._kept is not None and self._kept.cluster.dead():
-            # A run may end components, such as the API server: the next one needs another cluster.
-            await self._stack.aclose()
-            self._kept = None
-        if shared and self._kept is None:
-            self._kept = await self._stack.enter_async_context(kept_cluster(first, "comparison"))
-        return self._kept
 
     def _which(self, run: PlannedRun) -> str:
         if run.pair == WARM_UP:

@@ -1,6 +1,6 @@
 """Keeps one control plane for many rehearsals, and resets it to its first state before each.
 
-    kept_cluster(scenario): make it -> install the CRDs and rights -> note the state
+    KeptClusters: none yet, or it is dead: make it -> install the CRDs and rights -> note the state
       fresh(): nothing was played since then, or the state is put back (controlplane/rewinding.py)
 
 If all rehearsals begin with the same objects, the first rehearsal notes the state again once the
@@ -13,8 +13,10 @@ import asyncio
 import os
 import random
 import shutil
+import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from math import inf
 from typing import Final
 
 from kwok_operator import controlplane
@@ -134,26 +136,46 @@ def same_control_plane(one: Scenario, other: Scenario) -> bool:
 async def kept_cluster(
     scenario: Scenario, prefix: str, *, same_beginning: bool = False
 ) -> AsyncIterator[KeptCluster]:
-    """Makes a control plane for rehearsals of this scenario, and of other scenarios with the same
-    field `cluster`. With `same_beginning`, the others must have the same `apply` and `placement`,
-    too.
-
-    Raises KwokOperatorError, ControlPlaneError.
-    """
+    """Makes a control plane that is kept. Raises KwokOperatorError, ControlPlaneError."""
     # kwokctl takes the highest free ports for other clusters, even those of components that are
     # being restarted.
     first_port = random.SystemRandom().randrange(*_PORTS)
-    with ExitStack() as afterwards:
-        async with making_of(scenario, prefix, first_port=first_port) as cluster:
-            kept = KeptCluster(cluster, manifests(()), same_beginning=same_beginning)
-            # The processes of its components are waited for once they have been ended.
-            afterwards.callback(kept.reap)
-            environment = {**os.environ, **cluster.environment}
-            kubectl = AsyncKubectl(cluster.kubectl, environment)
+    making = making_of(scenario, prefix, first_port=first_port)
+    async with AsyncExitStack() as afterwards, making as cluster:
+        kept = KeptCluster(cluster, manifests(()), same_beginning=same_beginning)
+        # The processes of its components are waited for once they have been ended.
+        afterwards.callback(kept.reap)
+        try:
             await kept.commands.start()
+            kubectl = AsyncKubectl(cluster.kubectl, {**os.environ, **cluster.environment})
             await install(kubectl, kept.installed)
             await kept.note()
-            try:
-                yield kept
-            finally:
-                await kept.commands.stop()
+            yield kept
+        finally:
+            await kept.commands.stop()
+
+
+class KeptClusters(AsyncExitStack):
+    """Keeps one control plane, for scenarios that have the `same_control_plane`. With
+    `same_beginning`, they must have the same `apply` and `placement`, too. Once it is older than
+    `oldest` seconds, it is replaced. `aclose` deletes it: the next scenario gets another one.
+    """
+
+    def __init__(self, prefix: str, *, same_beginning: bool = False, oldest: float = inf) -> None:
+        super().__init__()
+        self._prefix, self._same_beginning, self._oldest = prefix, same_beginning, oldest
+        self._made = 0.0
+        self._kept: KeptCluster | None = None
+
+    async def get(self, scenario: Scenario) -> KeptCluster:
+        """Returns the control plane. Makes it if there is none, or in place of one that is too old,
+        or of which a run has ended a component, such as the API server. Raises KwokOperatorError.
+        """
+        now = time.monotonic()
+        if self._kept and (now - self._made > self._oldest or self._kept.cluster.dead()):
+            await self.aclose()
+        if self._kept is None:
+            making = kept_cluster(scenario, self._prefix, same_beginning=self._same_beginning)
+            self._made, self._kept = now, await self.enter_async_context(making)
+            self.callback(setattr, self, "_kept", None)
+        return self._kept

@@ -71,7 +71,7 @@ class FakeRehearse:
     """The components of the kept cluster that have ended."""
 
     @asynccontextmanager
-    async def keep(self, scenario: Scenario, prefix: str) -> AsyncIterator[Any]:
+    async def keep(self, scenario: Scenario, prefix: str, **_: Any) -> AsyncIterator[Any]:
         name = f"{prefix}-{len(set(self.clusters))}"
         self.dead.clear()
         yield SimpleNamespace(cluster=SimpleNamespace(name=name, dead=lambda: self.dead))

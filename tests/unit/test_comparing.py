@@ -28,7 +28,7 @@ ORDER = "10"
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRehearse:
     found = FakeRehearse()
     monkeypatch.setattr(running, "rehearse", found)
-    monkeypatch.setattr(running, "kept_cluster", found.keep)
+    monkeypatch.setattr("kwok_operator.rehearsal.keptcluster.kept_cluster", found.keep)
     monkeypatch.setattr("kwok_operator.controlplane.find_tools", lambda *_, **__: None)
     return found
 

@@ -45,7 +45,7 @@ class Played:
         self.fails: list[Exception] = []
 
     @asynccontextmanager
-    async def made(self, _: Scenario, __: str) -> AsyncIterator[Any]:
+    async def made(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         self.clusters += 1
         yield self
 
@@ -55,6 +55,9 @@ class Played:
 
     def check(self) -> None:
         """All components run."""
+
+    def dead(self) -> list[str]:
+        return []
 
     async def play(self, scenario: Scenario, _: Any, *, folder: Path, **given: Any) -> None:
         self.scenarios.append(scenario)
@@ -69,7 +72,7 @@ class Played:
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     found = Played()
-    monkeypatch.setattr(module, "kept_cluster", found.made)
+    monkeypatch.setattr("kwok_operator.rehearsal.keptcluster.kept_cluster", found.made)
     monkeypatch.setattr(module, "play", found.play)
     return found
 

@@ -10,7 +10,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -36,7 +35,7 @@ from kwok_operator.rehearsal.firstverdict.questions import (
     questions,
 )
 from kwok_operator.rehearsal.judge.verdict import Judged
-from kwok_operator.rehearsal.keptcluster import KeptCluster, kept_cluster
+from kwok_operator.rehearsal.keptcluster import KeptClusters
 from kwok_operator.rehearsal.loading import load_scenario
 from kwok_operator.rehearsal.progress import Report, Say, Show
 from kwok_operator.rehearsal.rehearse import LeftBehindError, rehearse
@@ -86,16 +85,15 @@ class FirstVerdictPlayer:
     show: Show | None = None
     say: Say | None = None
     binaries: Mapping[str, Path] = field(default_factory=dict)
-    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
-    _kept: KeptCluster | None = None
-    _made: float = 0.0
-    """When the kept cluster was made, on the monotonic clock."""
+    _clusters: KeptClusters = field(
+        default_factory=lambda: KeptClusters("rehearsal", same_beginning=True, oldest=_OLDEST)
+    )
 
     async def play(self) -> FirstVerdict:
         """Plays all rehearsals, and returns the verdict. Raises KwokOperatorError."""
         # A signal may come between runs, too, and then the cluster must be deleted.
         with cancelled_by_signals():
-            async with self._stack:
+            async with self._clusters:
                 return await self._play()
 
     async def _play(self) -> FirstVerdict:
@@ -143,8 +141,7 @@ class FirstVerdictPlayer:
         except KwokOperatorError as error:
             if question.name == AS_IT_STANDS:
                 raise
-            await self._stack.aclose()  # the next question gets another cluster
-            self._kept = None
+            await self._clusters.aclose()  # the next question gets another cluster
             said = unplayed(question, one_line(error))
             return verdict.with_answer(said)
         with outputs.opened(self.output / question.name) as recording:
@@ -172,14 +169,6 @@ class FirstVerdictPlayer:
         if read.scenario is None or read.findings:
             problems = "; ".join(str(each) for each in read.findings[:3])
             raise SettingsError(f"{path} can't be played: {problems}")
-        if self._kept is not None and time.monotonic() - self._made > _OLDEST:
-            await self._stack.aclose()
-            self._kept = None
-        if self._kept is None:
-            self._made = time.monotonic()
-            self._kept = await self._stack.enter_async_context(
-                kept_cluster(read.scenario, "rehearsal", same_beginning=True)
-            )
         return await rehearse(
             read.scenario,
             settings,
@@ -188,7 +177,7 @@ class FirstVerdictPlayer:
             report=self.report,
             show=self.show,
             say=self.say,
-            kept=self._kept,
+            kept=await self._clusters.get(read.scenario),
         )
 
     def _write(self, verdict: FirstVerdict) -> None:

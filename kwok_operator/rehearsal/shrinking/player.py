@@ -15,7 +15,6 @@ import asyncio
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -29,7 +28,7 @@ from kwok_operator.importing.incidents.calog import LogReader, Loop
 from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.judge.figures import FigureScope
 from kwok_operator.rehearsal.judge.verdict import judged, place_of
-from kwok_operator.rehearsal.keptcluster import KeptCluster, kept_cluster
+from kwok_operator.rehearsal.keptcluster import KeptClusters
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.logs import log_of
 from kwok_operator.rehearsal.progress import Report
@@ -86,8 +85,7 @@ class TryPlayer:
         self._folder = folder
         self._find_program = find_program
         self._report = report
-        self._stack = AsyncExitStack()
-        self._kept: KeptCluster | None = None
+        self._clusters = KeptClusters("shrink")
         self._first: tuple[float, float] | None = None
         """How long the whole scenario took until its clock started, and after that, in seconds.
         Unknown if an earlier program made that run: then tries get as much time as the scenario
@@ -100,12 +98,12 @@ class TryPlayer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
+        await self._clusters.aclose()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def kubectl(self) -> AsyncKubectl:
         """Returns kubectl for the control plane. Raises ControlPlaneError, KwokOperatorError."""
-        cluster = (await self._cluster()).cluster
+        cluster = (await self._clusters.get(self._scenario)).cluster
         return AsyncKubectl(cluster.kubectl, {"KUBECONFIG": str(cluster.kubeconfig)})
 
     async def play(self, doc: Doc, quiet: float | None) -> Symptom:
@@ -124,8 +122,7 @@ class TryPlayer:
                     self._first = self._first or took
                 return symptom
             except (ControlPlaneError, ApiUnreachableError) as error:
-                await self._stack.aclose()
-                self._kept = None
+                await self._clusters.aclose()
                 if attempt + 1 == _CLUSTERS:
                     raise
                 self._report(one_line(f"another control plane is made: {error}", limit=300))
@@ -139,7 +136,7 @@ class TryPlayer:
         """
         keeps = range(len(scenario.expect))
         limited = self._limited(scenario, quiet)
-        kept = await self._cluster()
+        kept = await self._clusters.get(self._scenario)
         shutil.rmtree(self._folder, ignore_errors=True)
         began = time.monotonic()
         with outputs.begun(self._folder):
@@ -224,12 +221,6 @@ class TryPlayer:
                             reader.add(line)
                 loops += reader.loops
         return loops
-
-    async def _cluster(self) -> KeptCluster:
-        if self._kept is None:
-            keeping = kept_cluster(self._scenario, "shrink")
-            self._kept = await self._stack.enter_async_context(keeping)
-        return self._kept
 
 
 def _least_quiet(scenario: Scenario) -> float:
