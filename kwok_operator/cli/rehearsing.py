@@ -56,6 +56,12 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     which.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
     parser.add_argument("--keep", action="store_true", help="leave the cluster as it is at the end")
     parser.add_argument(
+        "--reuse",
+        action="store_true",
+        help="play on the cluster that an earlier --reuse left, put back to its first state, and"
+        " leave it for the next: that is faster than a new one. With --clear: delete it",
+    )
+    parser.add_argument(
         "--demo",
         action="store_true",
         help="play a tour of the operator; with --keep, its cluster, which is called demo, and the"
@@ -66,7 +72,7 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     other.add_argument(
         "--clear",
         action="store_true",
-        help="delete what a rehearsal left in the cluster of --kubeconfig or --context",
+        help="delete what a rehearsal left in the cluster of --kubeconfig or --context, or --reuse",
     )
     other.add_argument(
         "--schema", action="store_true", help="print the JSON Schema of scenarios, for editors"
@@ -75,16 +81,23 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def rehearse_settings(flags: argparse.Namespace) -> RehearseSettings:
     """The settings of `rehearse`; raises SettingsError naming flag, value, remedy."""
+    from kwok_operator import controlplane
+
     if flags.demo and (flags.scenario or flags.arm or flags.kubeconfig or flags.context):
         raise SettingsError("--demo: goes without SCENARIO, --arm, --kubeconfig and --context")
     if not flags.scenario and not flags.demo:
         raise SettingsError("SCENARIO: none is given; name a file, such as scenario.yaml")
+    if flags.reuse and (flags.demo or flags.keep or flags.kubeconfig or flags.context):
+        raise SettingsError("--reuse: goes without --keep, --demo, --kubeconfig and --context")
+    if flags.reuse and not controlplane.CAN_REWIND:
+        raise SettingsError("--reuse: works on Linux only; leave it away")
     return RehearseSettings(
         scenario=DEMO if flags.demo else Path(flags.scenario),
         output=Path(flags.output) if flags.output else None,
         kubeconfig=flags.kubeconfig or None,
         context=flags.context or None,
         keep=flags.keep,
+        reuse=flags.reuse,
         binaries=binaries(flags.binary),
         arm=flags.arm or None,
         demo=flags.demo,
@@ -124,9 +137,16 @@ def run(flags: argparse.Namespace) -> int:
 
 def _clear(flags: argparse.Namespace) -> int:
     from kwok_operator.rehearsal.borrowed import clear_cluster
+    from kwok_operator.rehearsal.keptcluster import clear_reused
 
-    if flags.scenario or not (flags.kubeconfig or flags.context):
-        raise SettingsError("--clear: goes without SCENARIO, and with --kubeconfig or --context")
+    if flags.scenario or bool(flags.kubeconfig or flags.context) == flags.reuse:
+        raise SettingsError(
+            "--clear: goes without SCENARIO, and with --kubeconfig or --context, or with --reuse"
+        )
+    if flags.reuse:
+        for name in clear_reused():
+            print(f"deleted cluster {name}")
+        return 0
     clearing = clear_cluster(
         kubeconfig=flags.kubeconfig or None, context=flags.context or None, report=complain
     )

@@ -25,7 +25,13 @@ from kwok_operator.controlplane.lifecycle import (
     restart,
     revive,
 )
-from kwok_operator.controlplane.ownership import Choices, async_temporary, temporary
+from kwok_operator.controlplane.ownership import (
+    Choices,
+    async_temporary,
+    free_name,
+    remove_unused,
+    temporary,
+)
 from kwok_operator.controlplane.rewinding import CAN_REWIND, Rewinder
 from kwok_operator.controlplane.settings import (
     DEFAULT_KUBERNETES_VERSION,
@@ -61,10 +67,12 @@ __all__ = [
     "delete",
     "find_set",
     "find_tools",
+    "free_name",
     "get",
     "in_thread",
     "known_versions",
     "removal",
+    "remove_unused",
     "restart",
     "revive",
     "temporary",

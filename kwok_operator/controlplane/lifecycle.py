@@ -241,6 +241,11 @@ def owner_lock(name: str, *, settings: Settings) -> Path:
     return settings.cache / "clusters" / f"{name}.owner"
 
 
+def user_lock(name: str, *, settings: Settings) -> Path:
+    """Return the lock that a program holds while it uses a cluster that stays for others."""
+    return settings.cache / "clusters" / f"{name}.used"
+
+
 def _state(name: str, *, settings: Settings) -> dict[str, Any] | None:
     path = _home(name, settings=settings) / "state.json"
     try:

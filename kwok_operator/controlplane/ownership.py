@@ -1,17 +1,22 @@
-"""Clusters that are removed when the program that made them ends.
+"""Clusters that are removed when the program that made them ends, and clusters that stay for the
+next program.
 
     temporary: remove clusters without an owner -> own a name -> create -> the block -> remove
 
 An owner holds the lock `clusters/<name>.owner`, which the kernel releases when the owner ends,
 however that happens. So a cluster whose lock is free has no owner, and the next program that makes
 a cluster removes it. Programs that the block starts in the cluster must be ended by the block.
+
+A cluster that stays has a name with a number. Its user holds the lock `clusters/<name>.used`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
+import re
 import secrets
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -29,6 +34,7 @@ from kwok_operator.controlplane.lifecycle import (
     names,
     owner_lock,
     remove,
+    user_lock,
 )
 from kwok_operator.controlplane.lock import hold
 from kwok_operator.controlplane.processes import interrupts_deferred
@@ -107,6 +113,30 @@ async def async_temporary(
         yield cluster
     finally:
         making.__exit__(None, None, None)
+
+
+@contextlib.contextmanager
+def free_name(prefix: str, *, settings: Settings) -> Iterator[str]:
+    """Yield the first of the names `prefix`-1, `prefix`-2, ... that no other program uses, and use
+    it for the length of the block."""
+    with contextlib.ExitStack() as stack:
+        for number in itertools.count(1):
+            name = f"{prefix}-{number}"
+            with contextlib.suppress(Timeout):
+                stack.enter_context(hold(user_lock(name, settings=settings)))
+                break
+        yield name
+
+
+def remove_unused(prefix: str, *, settings: Settings) -> list[str]:
+    """Remove the clusters of `free_name` that no program uses. Return their names."""
+    removed = []
+    for name in names(settings=settings):
+        if re.fullmatch(rf"{re.escape(prefix)}-\d+", name):
+            with contextlib.suppress(Timeout), hold(user_lock(name, settings=settings)):
+                _remove(name, settings=settings)
+                removed.append(name)
+    return removed
 
 
 def _own(

@@ -89,6 +89,14 @@ class Rewinder:
             if not key.startswith(_LEASES)
         }
 
+    def noted(self) -> dict[str, tuple[str, int]]:
+        """Returns the state that was noted, as JSON can encode it, for another Rewinder."""
+        return self._kept
+
+    def take(self, noted: Mapping[str, Sequence[Any]]) -> None:
+        """Makes this the noted state. `noted` is what another Rewinder of this cluster returned."""
+        self._kept = {key: (str(value), int(revision)) for key, (value, revision) in noted.items()}
+
     def count(self) -> int:
         """Returns the number of keys in etcd, including Events and Leases of nodes, which `rewind`
         always deletes."""

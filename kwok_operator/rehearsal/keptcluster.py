@@ -7,16 +7,25 @@ If all rehearsals begin with the same objects, the first rehearsal notes the sta
 cluster is steady, so that later rehearsals need not wait for nodes and pods. The control plane has
 the version of Kubernetes and the flags of its components from the scenario. The operator, the shim
 and the scenario's processes aren't kept: each rehearsal starts its own.
+
+    reused_cluster(scenario): the control plane that an earlier process left, put back, or a new one
+
+It stays when the process ends, with its noted state in a file beside its kubeconfig.
 """
 
 import asyncio
+import dataclasses
+import hashlib
+import json
 import os
 import random
 import shutil
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Final
 
 from kwok_operator import controlplane
@@ -24,10 +33,17 @@ from kwok_operator.formats.manifests import Manifest
 from kwok_operator.rehearsal.installing import install, manifests
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.preloading import Preloaded
+from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.signals import to_its_end
 
 _PORTS: Final = (20_000, 30_000)
+_REUSED: Final = "rehearsals"
+"""The names of the clusters that stay begin with it."""
+_NOTED: Final = "noted.json"
+OPERATORS_KUBECONFIG: Final = "operator.kubeconfig"
+"""The name of the kubeconfig of the operator's service account, beside that of a cluster."""
+CLEAR: Final = "kwok-operator rehearse --clear --reuse"
 _MOST_OBJECTS: Final = 30_000
 """A beginning with more objects isn't noted, as all are kept in memory: 10 kB each."""
 
@@ -73,6 +89,11 @@ class KeptCluster:
 
     async def fresh(self) -> None:
         """Resets the cluster to the noted state. Raises ControlPlaneError."""
+        await self.reset()
+        self._is_used = True
+
+    async def reset(self) -> None:
+        """Resets the cluster to the noted state, unless it is in it. Raises ControlPlaneError."""
         await self.commands.start()
         # What a run wrote into these two would reach the next run.
         self.cluster.kubeconfig.write_bytes(self._kubeconfig)
@@ -80,6 +101,36 @@ class KeptCluster:
         if self._is_used:
             # A thread can't be cancelled, and must not start components of a cluster that is gone.
             await to_its_end(asyncio.to_thread(self._rewinder.rewind))
+        self._is_used = False
+
+    def save(self, path: Path) -> None:
+        """Writes the noted state into a file, for `load`. Raises ClusterError."""
+        noted = {
+            "installed": _digest(self.installed),
+            "kubeconfig": self._kubeconfig.decode(),
+            "keys": self._rewinder.noted(),
+        }
+        new = path.with_suffix(".new")
+        try:
+            new.touch(mode=0o600)  # it has the keys of the cluster
+            new.write_text(json.dumps(noted), encoding="utf-8")
+            new.replace(path)
+        except OSError as error:
+            raise controlplane.ClusterError(f"writing {path}: {error}") from error
+
+    def load(self, path: Path) -> None:
+        """Reads the noted state, to which the next `fresh` will reset the cluster. Raises
+        ClusterError if it can't be read, or is that of another version of the operator."""
+        try:
+            noted = json.loads(path.read_bytes())
+            if noted["installed"] != _digest(self.installed):
+                raise ValueError("another version of the operator is installed")
+            self._kubeconfig = noted["kubeconfig"].encode()
+            self._rewinder.take(noted["keys"])
+            # A token in it may have expired. The next rehearsal writes a new one.
+            path.with_name(OPERATORS_KUBECONFIG).unlink(missing_ok=True)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise controlplane.ClusterError(f"reading {path}: {error}") from error
         self._is_used = True
 
     def differences(self) -> list[str]:
@@ -104,17 +155,21 @@ def making_of(
     first_port: int | None = None,
 ) -> AbstractAsyncContextManager[controlplane.Cluster]:
     """Returns a context manager: it makes a control plane with the scenario's version and flags."""
-    version = {"KUBERNETES_VERSION": v} if (v := scenario.cluster.kubernetes) else {}
-    ports = {controlplane.PORTS_VARIABLE: str(first_port)} if first_port else {}
     # With Stages as objects, so that pod profiles take effect.
     return controlplane.async_temporary(
         prefix,
         keep=keep,
         numbered=numbered,
-        settings=controlplane.Settings.from_environ({**ports, **os.environ, **version}),
+        settings=_settings(scenario, first_port),
         stages=True,
         flags=_flags(scenario),
     )
+
+
+def _settings(scenario: Scenario, first_port: int | None) -> controlplane.Settings:
+    version = {"KUBERNETES_VERSION": v} if (v := scenario.cluster.kubernetes) else {}
+    ports = {controlplane.PORTS_VARIABLE: str(first_port)} if first_port else {}
+    return controlplane.Settings.from_environ({**ports, **os.environ, **version})
 
 
 def _flags(scenario: Scenario) -> dict[str, dict[str, str]]:
@@ -137,19 +192,13 @@ async def kept_cluster(
     scenario: Scenario, prefix: str, *, same_beginning: bool = False
 ) -> AsyncIterator[KeptCluster]:
     """Makes a control plane that is kept. Raises KwokOperatorError, ControlPlaneError."""
-    # kwokctl takes the highest free ports for other clusters, even those of components that are
-    # being restarted.
-    first_port = random.SystemRandom().randrange(*_PORTS)
-    making = making_of(scenario, prefix, first_port=first_port)
+    making = making_of(scenario, prefix, first_port=_first_port())
     async with AsyncExitStack() as afterwards, making as cluster:
         kept = KeptCluster(cluster, manifests(()), same_beginning=same_beginning)
         # The processes of its components are waited for once they have been ended.
         afterwards.callback(kept.reap)
         try:
-            await kept.commands.start()
-            kubectl = AsyncKubectl(cluster.kubectl, {**os.environ, **cluster.environment})
-            await install(kubectl, kept.installed)
-            await kept.note()
+            await _install_in(kept)
             yield kept
         finally:
             await kept.commands.stop()
@@ -179,3 +228,68 @@ class KeptClusters(AsyncExitStack):
             self._made, self._kept = now, await self.enter_async_context(making)
             self.callback(setattr, self, "_kept", None)
         return self._kept
+
+
+@asynccontextmanager
+async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator[KeptCluster]:
+    """Yields a control plane that stays for the next rehearsal: one that an earlier rehearsal left,
+    or a new one. No other process uses it meanwhile. Raises KwokOperatorError, ControlPlaneError.
+    """
+    settings = dataclasses.replace(_settings(scenario, _first_port()), borrowed_kubeconfig=None)
+    with controlplane.free_name(_REUSED, settings=settings) as name:
+        create = partial(controlplane.create, name, reuse=True, stages=True, settings=settings)
+        kept = None
+        while kept is None:
+            cluster = await controlplane.in_thread(partial(create, flags=_flags(scenario)))
+            kept = await _left(cluster, report)
+            if kept is None:
+                await asyncio.to_thread(controlplane.delete, name, settings=settings)
+        try:
+            yield kept
+        finally:
+            await kept.commands.stop()
+
+
+async def _left(cluster: controlplane.Cluster, report: Report) -> KeptCluster | None:
+    """Returns the kept cluster, new or reset to its noted state; None if it can't be reset."""
+    kept = KeptCluster(cluster, manifests(()))
+    path = cluster.kubeconfig.with_name(_NOTED)
+    try:
+        if not path.exists():
+            await _install_in(kept)
+            await asyncio.to_thread(kept.save, path)
+            report(f"cluster {cluster.name} stays for the next --reuse; to delete it: {CLEAR}")
+            return kept
+        report(f"putting cluster {cluster.name} back")
+        await asyncio.to_thread(kept.load, path)
+        await kept.reset()
+    except BaseException as error:
+        await kept.commands.stop()
+        if isinstance(error, controlplane.ControlPlaneError) and path.exists():
+            report(f"making cluster {cluster.name} anew: {error}")
+            return None
+        raise
+    return kept
+
+
+def clear_reused() -> list[str]:
+    """Deletes the control planes that stay and aren't in use. Returns their names."""
+    settings = controlplane.Settings.from_environ(os.environ)
+    return controlplane.remove_unused(_REUSED, settings=settings)
+
+
+async def _install_in(kept: KeptCluster) -> None:
+    environment = {**os.environ, **kept.cluster.environment}
+    await kept.commands.start()
+    await install(AsyncKubectl(kept.cluster.kubectl, environment), kept.installed)
+    await kept.note()
+
+
+def _first_port() -> int:
+    """Returns a port that kwokctl wouldn't take for another cluster: it takes the highest free
+    ones, even those of components that are being restarted."""
+    return random.SystemRandom().randrange(*_PORTS)
+
+
+def _digest(installed: Sequence[Manifest]) -> str:
+    return hashlib.sha256(json.dumps(installed, sort_keys=True).encode()).hexdigest()

@@ -23,6 +23,8 @@ class RehearseSettings:
     """Whether the created cluster, or what was created in a borrowed one, stays after the
     rehearsal.
     """
+    reuse: bool = False
+    """Whether it plays on a control plane that an earlier rehearsal left, and leaves it, too."""
     binaries: Mapping[str, Path] = field(default_factory=dict)
     """The paths of programs that the scenario names, by name."""
     demo: bool = False

@@ -48,7 +48,12 @@ from kwok_operator.rehearsal.installing import (
     wait_for_crds,
 )
 from kwok_operator.rehearsal.karpenterstart import KarpenterPlace, PreparedKarpenter
-from kwok_operator.rehearsal.keptcluster import KeptCluster, making_of
+from kwok_operator.rehearsal.keptcluster import (
+    OPERATORS_KUBECONFIG,
+    KeptCluster,
+    making_of,
+    reused_cluster,
+)
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.kueuestart import KueuePlace, PreparedKueue
 from kwok_operator.rehearsal.logs import OPERATOR_LOG, log_of, log_of_shim
@@ -337,6 +342,8 @@ async def testbed(
     reset before, and stays. Raises KwokOperatorError, ControlPlaneError.
     """
     async with AsyncExitStack() as stack:
+        if settings.reuse:
+            kept = await stack.enter_async_context(reused_cluster(scenario, report=report))
         program, kubeconfig, own = await _cluster(scenario, settings, stack, report, kept)
         environment = {
             **os.environ,
@@ -526,7 +533,7 @@ def _write_secretly(path: Path, text: str) -> None:
 
 
 async def _operator(bed: Testbed, flags: Mapping[str, str]) -> Program:
-    path = bed.kubeconfig.with_name("operator.kubeconfig")
+    path = bed.kubeconfig.with_name(OPERATORS_KUBECONFIG)
     if bed.kept is None or not path.exists():
         await _write_operators_kubeconfig(bed, path)
     address = _free_address()
