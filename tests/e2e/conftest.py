@@ -30,6 +30,7 @@ from tests.e2e.operator import (
     operator_kubeconfig,  # noqa: F401
 )
 from tests.e2e.own_cluster import OwnCluster
+from tests.e2e.rehearsals import own_cache  # noqa: F401
 from tests.e2e.secrets import secret  # noqa: F401
 from tests.e2e.sources import provider, real_nodes  # noqa: F401
 

@@ -5,14 +5,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from kwok_operator.controlplane import Settings, processes
 from kwok_operator.controlplane.kwokctl import cluster_directory
 from kwok_operator.controlplane.lifecycle import names
+from kwok_operator.controlplane.settings import CACHE_VARIABLE
 from tests.e2e.deploying import ROOT
 from tests.e2e.karpenterobjects import crds
 from tests.fakes.kueue import manifests
@@ -29,25 +32,45 @@ GROUP: dict[str, Any] = {
 
 
 def cluster_of(said: str) -> str:
-    """The name of the cluster that a rehearsal has made."""
-    found = re.search(r"^creating cluster (\S+)$", said, re.MULTILINE)
+    """The name of the cluster that a rehearsal has made, or put back."""
+    found = re.search(
+        r"^(?:creating cluster (?=\S+$)|putting cluster (?=\S+ back$))(\S+)", said, re.M
+    )
     assert found, said
     return found[1]
 
 
-def is_there(cluster: str) -> bool:
+def is_there(cluster: str, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether anything of it is left."""
-    settings = Settings.from_environ(os.environ)
+    settings = Settings.from_environ(environment)
     directory = cluster_directory(cluster, settings=settings)
     return cluster in names(settings=settings) or bool(processes.running(directory))
 
 
 def play(
-    path: Path, output: Path, *flags: str, patience: float = 400
+    path: Path,
+    output: Path,
+    *flags: str,
+    patience: float | None = 400,
+    reuse: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
+    """`reuse` is an environment in which rehearsals share a control plane: `own_cache`."""
     # As people give it: relative to where they are, which is not where the scenario is.
     command = [*COMMAND, str(path), f"--output={os.path.relpath(output)}", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False)
+    command += ["--reuse"] if reuse is not None else []
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=patience, check=False, env=reuse
+    )
+
+
+@pytest.fixture(scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """An environment with the tools, in which no other process leaves a cluster to be reused."""
+    cache = tmp_path_factory.mktemp("cache")
+    (cache / "tools").symlink_to(Settings.from_environ(os.environ).cache / "tools")
+    environment = {**os.environ, CACHE_VARIABLE: str(cache)}
+    yield environment
+    subprocess.run([*COMMAND, "--clear", "--reuse"], env=environment, check=True)
 
 
 def autoscaler_in(directory: Path) -> dict[str, Any]:

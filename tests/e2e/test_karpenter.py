@@ -47,7 +47,7 @@ def scenario(directory: Path, **parts: Any) -> Path:
 
 
 @pytest.mark.core
-def test_pods_get_nodes_and_empty_nodes_go(tmp_path: Path) -> None:
+def test_pods_get_nodes_and_empty_nodes_go(tmp_path: Path, own_cache: dict[str, str]) -> None:
     soon = {"consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]}
     path = scenario(
         tmp_path,
@@ -67,11 +67,13 @@ def test_pods_get_nodes_and_empty_nodes_go(tmp_path: Path) -> None:
             {"figure": "warnings", "equals": 0},
         ],
     )
-    done = play(path, tmp_path / "out")
+    done = play(path, tmp_path / "out", reuse=own_cache)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_node_that_is_interrupted_is_drained_and_another_comes(tmp_path: Path) -> None:
+def test_a_node_that_is_interrupted_is_drained_and_another_comes(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
     spot = {"interruptions": {"lifetime": {"fixed": "12s"}, "notice": "6s", "atATime": 1}}
     b = {"metadata": {"name": "b"}, "spec": {**PRICED["spec"], "cloud": spot}}
     path = scenario(
@@ -98,11 +100,11 @@ def test_a_node_that_is_interrupted_is_drained_and_another_comes(tmp_path: Path)
             {"figure": "warnings", "of": {"program": "operator"}, "equals": 0},
         ],
     )
-    done = play(path, tmp_path / "out")
+    done = play(path, tmp_path / "out", reuse=own_cache)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_nodes_of_an_own_pool_are_late_and_drift(tmp_path: Path) -> None:
+def test_nodes_of_an_own_pool_are_late_and_drift(tmp_path: Path, own_cache: dict[str, str]) -> None:
     changed = {"spec": {"template": {"metadata": {"labels": {"example.com/image": "v2"}}}}}
     own = {"nodePools": [{"object": POOL}], "nodeClass": {"registrationDelay": "8s"}}
     path = scenario(
@@ -125,5 +127,5 @@ def test_nodes_of_an_own_pool_are_late_and_drift(tmp_path: Path) -> None:
             {"figure": "disruptions.Empty", "equals": 0},
         ],
     )
-    done = play(path, tmp_path / "out")
+    done = play(path, tmp_path / "out", reuse=own_cache)
     assert done.returncode == 0, done.stdout + done.stderr

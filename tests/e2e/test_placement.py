@@ -92,10 +92,12 @@ SCENARIO = {
 }
 
 
-def test_pods_stand_where_they_stood_and_the_scheduler_goes_on(tmp_path: Path) -> None:
+def test_pods_stand_where_they_stood_and_the_scheduler_goes_on(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
     path, output = tmp_path / "scenario.yaml", tmp_path / "out"
     path.write_text(yaml.safe_dump(SCENARIO))
-    played = play(path, output)
+    played = play(path, output, reuse=own_cache)
     assert played.returncode == 0, played.stdout + played.stderr
     placed = sum(sum(on.values()) for on in PLACED.values()) + len(ORDINALS)
     assert f"pods on the nodes where they stood: {placed}" in played.stderr

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -43,11 +43,13 @@ def scenario(directory: Path, **parts: Any) -> Path:
 
 
 @contextlib.contextmanager
-def playing(path: Path, output: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def playing(
+    path: Path, output: Path, *, reuse: Mapping[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """One that has begun, and its cluster."""
-    command = [*COMMAND, str(path), f"--output={output}"]
+    command = [*COMMAND, str(path), f"--output={output}", *(["--reuse"] if reuse else [])]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=reuse
     ) as process:
         assert process.stdout is not None
         said = []
@@ -90,7 +92,7 @@ LATE: dict[str, Any] = {
 LOOKS = {"name": "looks", "command": ["kubectl", "get", "nodes", "--output=name"], "ends": "must"}
 
 
-def test_it_begins_once_the_cluster_is_steady(tmp_path: Path) -> None:
+def test_it_begins_once_the_cluster_is_steady(tmp_path: Path, own_cache: dict[str, str]) -> None:
     pods = {"figure": "pods.pending", "of": {"namespace": "default"}}
     web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
     toleration = [{"operator": "Exists"}]
@@ -114,7 +116,7 @@ def test_it_begins_once_the_cluster_is_steady(tmp_path: Path) -> None:
             {**pods, "equals": 1, "when": "always"},
         ],
     )
-    done = play(path, tmp_path / "out")
+    done = play(path, tmp_path / "out", reuse=own_cache)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (
         "waiting until the cluster is steady: 0 of 1 groups are Ready, but not a (" in done.stderr
@@ -124,25 +126,28 @@ def test_it_begins_once_the_cluster_is_steady(tmp_path: Path) -> None:
     assert waits == pytest.approx(verdict(tmp_path / "out")["seconds"], abs=0.01)
 
 
-def test_one_that_is_never_steady_is_refused_unless_it_begins_at_once(tmp_path: Path) -> None:
+def test_one_that_is_never_steady_is_refused_unless_it_begins_at_once(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
     paused = {**GROUP, "spec": {**GROUP["spec"], "paused": True}}
     parts: dict[str, Any] = {
         "apply": [{"object": paused}],
         "processes": [LOOKS],
         "expect": [{"figure": "nodes.max", "equals": 0}],
     }
-    done = play(scenario(tmp_path, **parts), tmp_path / "out")
+    done = play(scenario(tmp_path, **parts), tmp_path / "out", reuse=own_cache)
     assert done.returncode == 2, done.stdout + done.stderr
     (refused,) = [line for line in done.stderr.splitlines() if "never be steady" in line]
     for word in ("a (Paused: 0 of 3 nodes are usable", "spec.paused", "begin: atOnce"):
         assert word in refused
     assert not (tmp_path / "out" / "logs" / "looks.log").exists()
-    assert not is_there(cluster_of(done.stderr))
-    done = play(scenario(tmp_path, **parts, begin="atOnce"), tmp_path / "out")
+    done = play(scenario(tmp_path, **parts, begin="atOnce"), tmp_path / "out", reuse=own_cache)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_steps_are_done_and_what_does_not_hold_is_reported(tmp_path: Path) -> None:
+def test_steps_are_done_and_what_does_not_hold_is_reported(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
     source = {"from": {"configMap": {"name": "nowhere"}}}
     without_template = {**GROUP, "metadata": {"name": "lost"}, "spec": {"template": source}}
     path = scenario(
@@ -182,7 +187,7 @@ def test_steps_are_done_and_what_does_not_hold_is_reported(tmp_path: Path) -> No
             {"figure": "warnings", "of": {"program": "operator"}, "equals": 0},
         ],
     )
-    done = play(path, tmp_path / "out")
+    done = play(path, tmp_path / "out", reuse=own_cache)
     assert done.returncode == 1, done.stdout + done.stderr
     found = verdict(tmp_path / "out")
     assert [each["held"] for each in found["expectations"]] == [True, True, True] + [False] * 4
@@ -190,10 +195,9 @@ def test_steps_are_done_and_what_does_not_hold_is_reported(tmp_path: Path) -> No
     assert "warning of the operator, at" in done.stdout
     assert found["end"]["reason"] == "settled"
     assert "node/a-" in (tmp_path / "out" / "logs" / "watcher.log").read_text()
-    assert not is_there(cluster_of(done.stderr))
 
 
-def test_what_an_autoscaler_asks_for_is_recorded(tmp_path: Path) -> None:
+def test_what_an_autoscaler_asks_for_is_recorded(tmp_path: Path, own_cache: dict[str, str]) -> None:
     """Also of one that is stopped and started again; its shim is a new one then."""
     group = {**GROUP, "spec": {**GROUP["spec"], "targetSize": 0, "autoscaling": {"maxSize": 9}}}
     pods = {"cpu": "3", "nodeSelector": {NODE_GROUP_LABEL: "a"}}
@@ -214,7 +218,7 @@ def test_what_an_autoscaler_asks_for_is_recorded(tmp_path: Path) -> None:
         ],
         expect=[{"figure": "nodes.total", "of": {"group": "a"}, "equals": 1}],
     )
-    done = play(path, tmp_path / "out")
+    done = play(path, tmp_path / "out", reuse=own_cache)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in gzip.open(tmp_path / "out" / "recording.jsonl.gz")]
     calls = [line["call"] for line in lines if "call" in line]
@@ -228,18 +232,24 @@ def test_what_an_autoscaler_asks_for_is_recorded(tmp_path: Path) -> None:
     assert len(refreshes) > 2
 
 
-def test_a_process_that_dies_ends_it(tmp_path: Path) -> None:
+def test_a_process_that_dies_ends_it(tmp_path: Path, own_cache: dict[str, str]) -> None:
     dies = {"name": "dies", "command": ["sh", "-c", "sleep 3; echo no more; exit 7"]}
     expect = [{"figure": "nodes.ready", "equals": 3}]
     until = {"settledFor": "60s", "atMost": "5m"}
-    done = play(scenario(tmp_path, processes=[dies], expect=expect, until=until), tmp_path / "out")
+    done = play(
+        scenario(tmp_path, processes=[dies], expect=expect, until=until),
+        tmp_path / "out",
+        reuse=own_cache,
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     found = verdict(tmp_path / "out")
     assert found["end"]["reason"] == "died"
     assert "exit status 7: no more" in found["end"]["detail"]
 
 
-def test_machines_are_interrupted_with_notice_and_lost_without(tmp_path: Path) -> None:
+def test_machines_are_interrupted_with_notice_and_lost_without(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
     spot = {"interruptions": {"hourlyRate": "0", "notice": "3s", "atATime": 1}}
     b = {"metadata": {"name": "b"}, "spec": {**GROUP["spec"], "cloud": spot}}
     told = {"reason": "Interrupted", "from": "kwok-operator"}
@@ -260,11 +270,13 @@ def test_machines_are_interrupted_with_notice_and_lost_without(tmp_path: Path) -
             {"figure": "nodes.ready", "equals": 6},
         ],
     )
-    done = play(path, tmp_path / "out")
+    done = play(path, tmp_path / "out", reuse=own_cache)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_rack_is_out_for_a_time_in_all_of_its_groups(tmp_path: Path) -> None:
+def test_a_rack_is_out_for_a_time_in_all_of_its_groups(
+    tmp_path: Path, own_cache: dict[str, str]
+) -> None:
     template = {"topology": {"domain": "racks", "levels": [{"label": "example.com/rack", "of": 2}]}}
     racked = [
         GROUP | {"metadata": {"name": name}, "spec": {"targetSize": 3, "template": template}}
@@ -299,35 +311,37 @@ def test_a_rack_is_out_for_a_time_in_all_of_its_groups(tmp_path: Path) -> None:
             ),
         ],
     )
-    done = play(path, tmp_path / "out")
+    done = play(path, tmp_path / "out", reuse=own_cache)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search("outage begins.*racks-[012]", (tmp_path / "out" / "report.html").read_text())
 
 
 @pytest.mark.parametrize("ended", ["", "kube-apiserver", "kube-scheduler", "shim"])
-def test_an_unplanned_end_is_reported(tmp_path: Path, ended: str) -> None:
+def test_an_unplanned_end_is_reported(
+    tmp_path: Path, ended: str, own_cache: dict[str, str]
+) -> None:
+    reuse = own_cache if ended == "kube-scheduler" else None
     path = scenario(
         tmp_path,
         until={"settledFor": "10m", "atMost": "20m"},
         expect=[{"figure": "nodes.ready", "equals": 3}],
         processes=[autoscaler_in(tmp_path)] if ended == "shim" else [],
     )
-    with playing(path, tmp_path / "out") as (process, cluster):
+    with playing(path, tmp_path / "out", reuse=reuse) as (process, cluster):
         if ended == "shim":
             running = _programs_of(tmp_path / "out").items()
             # Its keeper has the same words, behind its own.
             shim = max(pid for pid, line in running if " -m kwok_operator shim " in line)
             os.kill(shim, signal.SIGKILL)
         elif ended:
-            directory = cluster_directory(cluster, settings=Settings.from_environ(os.environ))
-            os.kill(processes.recorded(directory)[ended], signal.SIGKILL)
+            _kill(ended, cluster, reuse or os.environ)
         else:
             process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == (1 if ended else 130)
     end = verdict(tmp_path / "out")["end"]
     assert end["reason"] == ("died" if ended else "interrupted")
     assert ended in end["detail"]
-    assert not is_there(cluster)
+    assert is_there(cluster, reuse or os.environ) is (reuse is not None)
 
 
 def test_one_that_is_killed_leaves_no_program(tmp_path: Path) -> None:
@@ -349,6 +363,48 @@ def test_one_that_is_killed_leaves_no_program(tmp_path: Path) -> None:
     done = play(SMOKE, tmp_path / "next")
     assert done.returncode == 0, done.stdout + done.stderr
     assert not is_there(cluster)
+
+
+TRACES: list[dict[str, Any]] = [
+    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "left", "namespace": "default"}},
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "left"}},
+]
+SPOILS = ["sh", "-c", "kubectl delete crd kwoknodegroups.kwok-operator.io; rm -f $KUBECONFIG"]
+
+
+def test_a_cluster_that_is_used_again_is_as_new(tmp_path: Path, own_cache: dict[str, str]) -> None:
+    """After a rehearsal that spoiled it and was killed, and after the end of a component."""
+    spoils = scenario(
+        tmp_path,
+        apply=[{"object": each} for each in (GROUP, *TRACES)],
+        processes=[{"name": "spoils", "command": SPOILS, "ends": "may"}],
+        until={"settledFor": "10m", "atMost": "20m"},
+        expect=[{"figure": "nodes.ready", "equals": 3}],
+    )
+    with playing(spoils, tmp_path / "spoilt", reuse=own_cache) as (process, cluster):
+        log = tmp_path / "spoilt" / "logs" / "spoils.log"
+        eventually(log.read_text, lambda text: "deleted" in text, describe="the CRD is gone")
+        process.kill()
+    looks = "kubectl get ns,cm -A -o name; kubectl get kng,nodes -o name"
+    path = scenario(
+        tmp_path,
+        processes=[{"name": "looks", "command": ["sh", "-c", looks], "ends": "must"}],
+        expect=[{"figure": "nodes.ready", "equals": 3}, {"figure": "warnings", "equals": 0}],
+    )
+    done = play(path, tmp_path / "out", reuse=own_cache)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"putting cluster {cluster} back" in done.stderr
+    seen = (tmp_path / "out" / "logs" / "looks.log").read_text()
+    assert seen.count("node/a-") == 3 and "left" not in seen, seen
+    _kill("kube-controller-manager", cluster, own_cache)
+    done = play(path, tmp_path / "anew", reuse=own_cache)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"creating cluster {cluster}" in done.stderr
+
+
+def _kill(component: str, cluster: str, environment: Mapping[str, str]) -> None:
+    directory = cluster_directory(cluster, settings=Settings.from_environ(environment))
+    os.kill(processes.recorded(directory)[component], signal.SIGKILL)
 
 
 def _programs_of(output: Path) -> dict[int, str]:

@@ -11,7 +11,6 @@ played if the folder crds is beside CLUSTER_AUTOSCALER. (`smoke` is in test_rehe
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import yaml
 
 from kwok_operator.rehearsal.scenario.process import ClusterAutoscaler
 from tests.e2e.deploying import ROOT
-from tests.e2e.rehearsals import COMMAND, KARPENTER, KUEUE, autoscaler_in, karpenter_in, verdict
+from tests.e2e.rehearsals import KARPENTER, KUEUE, autoscaler_in, karpenter_in, play, verdict
 
 FOLDER = ROOT / "deploy" / "scenarios"
 REAL = os.environ.get("CLUSTER_AUTOSCALER", "")
@@ -75,7 +74,7 @@ def test_each_is_played_as_it_is_named() -> None:
 
 
 @pytest.mark.parametrize("name, arm", played())
-def test_it_passes(name: str, arm: str, tmp_path: Path) -> None:
+def test_it_passes(name: str, arm: str, tmp_path: Path, own_cache: dict[str, str]) -> None:
     autoscaler_in(tmp_path)
     karpenter_in(tmp_path)
     autoscaler = shutil.which(os.path.expanduser(REAL)) if REAL else tmp_path / "autoscaler"
@@ -88,11 +87,7 @@ def test_it_passes(name: str, arm: str, tmp_path: Path) -> None:
     binaries = [f"--binary={program}={programs[preset]}" for preset, program in named]
     arms = [f"--arm={arm}"] if arm else []
     output = tmp_path / "out"
-    done = subprocess.run(
-        [*COMMAND, str(FOLDER / f"{name}.yaml"), f"--output={output}", *binaries, *arms],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = FOLDER / f"{name}.yaml"
+    done = play(path, output, *binaries, *arms, patience=None, reuse=own_cache)
     assert done.returncode == 0, done.stdout + done.stderr
     assert verdict(output)["verdict"] == "passed"
