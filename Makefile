@@ -89,6 +89,9 @@ cluster-down: venv ## Delete that cluster, and that of the demo
 
 ##@ Check
 
+# Memory for CPU: the API servers of the tests collect garbage less often, which saves a tenth.
+test test-all e2e: export GOGC ?= 400
+
 .PHONY: test
 test: venv tools lint types ## Check style and types, run the unit tests and the core e2e tests
 	$(call many,core,-m "core and not serial")
