@@ -191,6 +191,7 @@ class _Playing:
         began = time.monotonic()
         async with metered() as others:
             try:
+                kept = await self._clusters.get(run.scenario, self._report) if self._share else None
                 await rehearse(
                     run.scenario,
                     RehearseSettings(scenario=Path(run.arm.file)),
@@ -198,7 +199,7 @@ class _Playing:
                     find_program=find,
                     report=lambda line: self._report(f"  {line}"),
                     show=_show_nothing,
-                    kept=await self._clusters.get(run.scenario) if self._share else None,
+                    kept=kept,
                 )
             except asyncio.CancelledError:
                 return None

@@ -216,12 +216,15 @@ class KeptClusters(AsyncExitStack):
         self._made = 0.0
         self._kept: KeptCluster | None = None
 
-    async def get(self, scenario: Scenario) -> KeptCluster:
+    async def get(self, scenario: Scenario, report: Report) -> KeptCluster:
         """Returns the control plane. Makes it if there is none, or in place of one that is too old,
         or of which a run has ended a component, such as the API server. Raises KwokOperatorError.
         """
         now = time.monotonic()
-        if self._kept and (now - self._made > self._oldest or self._kept.cluster.dead()):
+        if self._kept and (dead := self._kept.cluster.dead()):
+            report(f"another control plane is made: {' and '.join(dead)} ended")
+            await self.aclose()
+        elif now - self._made > self._oldest:
             await self.aclose()
         if self._kept is None:
             making = kept_cluster(scenario, self._prefix, same_beginning=self._same_beginning)

@@ -39,28 +39,30 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 async def test_it_is_kept_until_a_component_has_ended(made: Made) -> None:
     async with KeptClusters("a") as clusters:
-        first = await clusters.get(ANY)
-        assert await clusters.get(ANY) is first and made.log == ["a False"]
+        first = await clusters.get(ANY, made.log.append)
+        assert await clusters.get(ANY, made.log.append) is first and made.log == ["a False"]
         made.dead.append("kube-apiserver")
-        second = await clusters.get(ANY)
-        assert await clusters.get(ANY) is second is not first
-        assert made.log == ["a False", "deleted", "a False"]
-    assert made.log[3:] == ["deleted"]
+        second = await clusters.get(ANY, made.log.append)
+        assert await clusters.get(ANY, made.log.append) is second is not first
+        why = "another control plane is made: kube-apiserver ended"
+        assert made.log == ["a False", why, "deleted", "a False"]
+    assert made.log[4:] == ["deleted"]
 
 
 async def test_it_is_replaced_once_it_is_too_old(made: Made) -> None:
     async with KeptClusters("a", same_beginning=True, oldest=-1) as clusters:
-        assert await clusters.get(ANY) is not await clusters.get(ANY)
+        await clusters.get(ANY, made.log.append)
+        await clusters.get(ANY, made.log.append)
     assert made.log == ["a True", "deleted"] * 2
 
 
 async def test_one_that_was_deleted_is_never_returned(made: Made) -> None:
     async with KeptClusters("a") as clusters:
-        await clusters.get(ANY)
+        await clusters.get(ANY, made.log.append)
         await clusters.aclose()
         made.fails = True
         with pytest.raises(ClusterError):
-            await clusters.get(ANY)
+            await clusters.get(ANY, made.log.append)
         made.fails = False
-        await clusters.get(ANY)
+        await clusters.get(ANY, made.log.append)
     assert made.log == ["a False", "deleted"] * 2

@@ -177,7 +177,7 @@ class FirstVerdictPlayer:
             report=self.report,
             show=self.show,
             say=self.say,
-            kept=await self._clusters.get(read.scenario),
+            kept=await self._clusters.get(read.scenario, self.report),
         )
 
     def _write(self, verdict: FirstVerdict) -> None:

@@ -103,7 +103,7 @@ class TryPlayer:
 
     async def kubectl(self) -> AsyncKubectl:
         """Returns kubectl for the control plane. Raises ControlPlaneError, KwokOperatorError."""
-        cluster = (await self._clusters.get(self._scenario)).cluster
+        cluster = (await self._clusters.get(self._scenario, self._report)).cluster
         return AsyncKubectl(cluster.kubectl, {"KUBECONFIG": str(cluster.kubeconfig)})
 
     async def play(self, doc: Doc, quiet: float | None) -> Symptom:
@@ -136,7 +136,7 @@ class TryPlayer:
         """
         keeps = range(len(scenario.expect))
         limited = self._limited(scenario, quiet)
-        kept = await self._clusters.get(self._scenario)
+        kept = await self._clusters.get(self._scenario, self._report)
         shutil.rmtree(self._folder, ignore_errors=True)
         began = time.monotonic()
         with outputs.begun(self._folder):
