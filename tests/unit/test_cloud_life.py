@@ -11,6 +11,7 @@ from kwok_operator.cloud.annotations import dump_life, load_life
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.draws import HOUR, InstanceSeed
 from kwok_operator.cloud.life import (
+    INTERRUPTED,
     LATE,
     ComingResource,
     End,
@@ -109,6 +110,7 @@ def test_no_node_lives_longer_than_it_may() -> None:
     assert life(interruptions={"maxLifetime": "1h", "notice": "0s"}).end == End(
         HOUR, 0, "MaxLifetime"
     )
+    assert life(interruptions={**spec, "maxLifetime": "2h"}).end == End(2 * HOUR, 0, INTERRUPTED)
     assert life(interruptions={}).end is None
     assert life(interruptions={"hourlyRate": "0"}).end is None
 

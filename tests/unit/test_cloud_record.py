@@ -95,6 +95,13 @@ def test_who_finds_room_later_begins_then() -> None:
     assert (found[4].since, found[4].until) == (again, again + 5 * MINUTE)
 
 
+def test_the_phase_of_an_instance_that_was_refused_or_is_now_is_computed_anew() -> None:
+    refused, granted = record_of(cloud(), refusal(3)), record_of(cloud())
+    for record, before in ((refused, granted), (granted, refused)):
+        known = phases_of(before, batch(2, 3))
+        assert record.still(known, before=before) == {2: known[2]}
+
+
 def test_room_is_for_those_that_ask_for_the_longest_time() -> None:
     record = record_of(cloud(), refusal(3, since=T0 + MINUTE), refusal(5))
     requested = CloudRequest(

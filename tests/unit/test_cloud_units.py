@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwok_operator.cloud.annotations import load_life
 from kwok_operator.cloud.api.cloud import Cloud
 from kwok_operator.cloud.record import CloudRecord, outstanding
 from kwok_operator.cloud.room import CloudRequest, settle
 from kwok_operator.cloud.shaping import Birth, Hold
 from kwok_operator.cloud.states import Phase
 from kwok_operator.cloud.units import Units
-from kwok_operator.constants import DELETE_AT_ANNOTATION, TOPOLOGY_ANNOTATION
+from kwok_operator.constants import DELETE_AT_ANNOTATION, LIFE_ANNOTATION, TOPOLOGY_ANNOTATION
 from kwok_operator.formats.times import format_time
 from kwok_operator.nodegroups.serials import Batch
 from tests.fakes.apiserver import GROUPS, NODES
@@ -161,3 +162,23 @@ async def test_a_rack_is_deleted_late_as_a_whole() -> None:
             return [node["labels"][RACK] for node in nodes] if is_late else []
 
         await until(lambda: late() == [f"{NAME}-1"] * SIZE)
+
+
+async def test_a_node_that_comes_late_gets_notice_with_the_first_of_its_unit() -> None:
+    block = "example.com/block"
+    levels = [{"label": block, "of": 3}, {"label": RACK, "of": 1}]
+
+    def notices() -> list[int | None]:
+        nodes = (node["metadata"] for _, node in sorted(world.server.objects(NODES).items()))
+        return [load_life(each["annotations"][LIFE_ANNOTATION]).notice_at for each in nodes]
+
+    async with World().running() as world:
+        template = {"topology": {"levels": levels}}
+        world.server.create(GROUPS, {"metadata": {"name": NAME}, "spec": {"template": template}})
+        for size, unit, hours in (1, RACK, 4), (2, RACK, 9), (3, block, 6):
+            cloud = {"unit": unit, "interruptions": {"lifetime": {"fixed": f"{hours}h"}}}
+            world.server.patch(GROUPS, NAME, {"spec": {"targetSize": size, "cloud": cloud}})
+            await world.settled(size)
+        first, other, late = notices()
+    assert first is not None and other is not None
+    assert late == first < other

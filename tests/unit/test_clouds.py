@@ -115,6 +115,9 @@ def test_a_pool_is_shared_by_the_time_of_the_request(world: World) -> None:
     world.settle(within=25)
     assert (world.count("b"), world.count("a")) == (2, 3)
 
+    world.apply("b", targetSize=2, cloud={"capacityPools": ["another"], "retryAfter": "20s"})
+    assert world.clouds.use().total("zone").instances == 3, "its next pass is yet to come"
+
 
 def test_an_edit_in_the_second_of_a_request_applies_to_it(world: World) -> None:
     for delay in ("60s", "10s"):

@@ -390,6 +390,24 @@ async def test_a_shared_pool_is_the_groups_and_goes_with_it(world: Companioned) 
     await until(lambda: not world.slices)
 
 
+async def test_nodes_and_a_shared_pool_stay_when_a_group_orphans_them(world: Companioned) -> None:
+    """`--cascade=orphan`: the garbage collector takes the owner off, then the finalizer."""
+    world.make(2, slices(pool="Shared"))
+    await until(lambda: len(world.slices) == 1)
+    await world.settled(2)
+    world.server.patch(GROUPS, NAME, {"metadata": {"finalizers": ["orphan"]}})
+    await until(lambda: getattr(world.store.get(NAME), "orphaning", False))
+    world.server.delete(GROUPS, NAME)
+    await until(lambda: getattr(world.store.get(NAME), "deleting", False))
+    for there in (True, False):
+        await until(lambda there=there: (world.store.get(NAME) is not None) is there)  # type: ignore[misc]
+        await world.parts.reconciler.reconcile(NAME)
+        await world.parts.companions.look_at(NAME)
+        assert (len(world.nodes), len(world.slices)) == (2, 1)
+        if there:
+            world.server.patch(GROUPS, NAME, {"metadata": {"finalizers": None}})
+
+
 async def test_what_the_api_server_drops_is_told(world: Companioned) -> None:
     tainted = [{"name": "gpu", "taints": [{"key": "sick", "effect": "NoExecute"}]}]
     create = world.server.store.create
@@ -502,6 +520,56 @@ async def test_late_devices_gather(world: Companioned, monkeypatch: pytest.Monke
     world.later += 50
     await world.parts.companions.look_at(NAME)
     assert min(delay for delay in delays if delay) == 30.0
+
+
+async def test_a_node_that_was_made_anew_gets_nothing_that_was_meant_for_the_old_one(
+    world: Companioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.make(1, csi())
+    await world.present(1)
+    await world.parts.queue.close(grace=1.0)
+    await world.parts.companion_queue.close(grace=1.0)
+    keeper, ((name, old),) = world.parts.companions, world.nodes.items()
+    run = keeper._executor.run
+
+    async def late(*args: Any, **options: Any) -> None:
+        world.server.delete(NODES, name)
+        anew = world.server.create(NODES, old)
+        await until(lambda: world.cache.group(NAME)[name].uid == anew["metadata"]["uid"])
+        await run(*args, **options)
+
+    world.server.delete(CSI_NODES, name)
+    await until(lambda: not keeper._kind_caches[CompanionKind.CSI_NODE].group(NAME))
+    monkeypatch.setattr(keeper._executor, "run", late)
+    await keeper.look_at(NAME)
+    assert not world.csi_nodes
+
+
+async def test_a_pass_over_a_group_that_was_made_anew_leaves_its_state_alone(
+    world: Companioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, read = list[asyncio.Event](), world.parts.companions._read
+
+    async def slow(source: Any) -> Any:
+        reads.append(asyncio.Event())
+        await reads[-1].wait()
+        return await read(source)
+
+    monkeypatch.setattr(world.parts.companions, "_read", slow)
+    source = {"from": {"nodes": {"name": "real-1", "companions": True}}}
+    body: Json = {"metadata": {"name": NAME}, "spec": {"targetSize": 0, "template": source}}
+    states = world.parts.companions._states
+    world.server.create(GROUPS, body)
+    await until(lambda: bool(reads))
+    before = states[NAME]
+    world.server.delete(GROUPS, NAME)
+    world.server.create(GROUPS, {**body, "spec": {**body["spec"], "targetSize": 1}})
+    await until(lambda: states[NAME] is not before)  # new nodes wait for the new group's first pass
+    anew = states[NAME]
+    reads[0].set()
+    await until(lambda: len(reads) == 2)
+    assert states[NAME] is anew and not anew.looked.is_set()
+    reads[1].set()
 
 
 async def test_a_lost_answer_costs_nothing(world: Companioned) -> None:

@@ -13,10 +13,13 @@ from kwok_operator.constants import (
     HOLD_LABEL,
     HOLD_STAGE,
     LIFE_ANNOTATION,
+    NOT_READY_TAINT_EFFECT,
+    NOT_READY_TAINT_KEY,
     PLACE_ANNOTATION,
     REQUESTED_AT_ANNOTATION,
 )
 from kwok_operator.formats.times import parse_time
+from kwok_operator.kube.taints import is_not_ready_taint
 from kwok_operator.nodegroups.api.status import UNIT_OUTAGE
 from tests.fakes.apiserver import GROUPS, NODES
 from tests.fakes.operator import NAME, Json, World
@@ -179,6 +182,26 @@ async def test_with_the_stage_nodes_are_held(world: Clouded) -> None:
     world.make(1, {"readinessDelay": {"fixed": "1h"}})
     await until(lambda: world.condition("CloudSimulated") == ("True", "HeldByStage"))
     await until(lambda: HOLD_LABEL in str(world.nodes))
+
+
+async def test_a_node_takes_pods_by_the_write_that_gives_notice(world: Clouded) -> None:
+    taint = {"key": STARTING, "effect": "NoSchedule"}
+    ends = {"lifetime": {"fixed": "2h"}, "notice": "1h", "taint": taint}
+    world.make(1, {"interruptions": ends})
+    await world.settled(1)
+    await world.parts.queue.close(grace=1.0)
+    (node,) = world.nodes
+    world.later += 5_400
+    world.parts.kwok._trusted_until = float("inf")
+    shut = {"key": NOT_READY_TAINT_KEY, "effect": NOT_READY_TAINT_EFFECT}
+    name = node["metadata"]["name"]
+    world.server.patch(NODES, name, {"spec": {"taints": [*node["spec"]["taints"], shut]}})
+    await until(lambda: not world.cache.group(NAME)[name].usable)
+    patches = world.server.calls["patch", "nodes"]
+    await world.parts.reconciler.reconcile(NAME)
+    (node,) = world.nodes
+    assert STARTING in str(node) and not any(map(is_not_ready_taint, node["spec"]["taints"]))
+    assert world.server.calls["patch", "nodes"] == patches + 1
 
 
 async def test_a_group_that_is_gone_has_no_instances(world: Clouded) -> None:

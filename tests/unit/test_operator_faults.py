@@ -503,6 +503,18 @@ async def test_altered_nodes_that_can_not_be_deleted_are_counted(world: World) -
     await world.settled(7)
 
 
+async def test_a_group_of_the_same_name_begins_with_a_first_node_of_its_own(world: World) -> None:
+    await settled_at(world, 2)
+    await world.parts.queue.close(grace=1.0)
+    old = world.group["metadata"]["uid"]
+    world.server.delete(GROUPS, NAME)
+    world.scale(1)
+    await until(lambda: (world.store.wish(NAME) or (old,))[0] != old)
+    for _ in range(3):
+        await world.parts.reconciler.reconcile(NAME)
+    assert [serial for serial in world.serials() if serial is not None] == [0]
+
+
 async def test_an_owner_that_goes_takes_its_mark_off_and_it_is_not_put_back(world: World) -> None:
     """`--cascade=orphan`, of which the operator hears late."""
     await settled_at(world, 3)

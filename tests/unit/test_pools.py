@@ -154,10 +154,12 @@ async def test_a_pool_that_was_made_again_is_news(world: World) -> None:
     world.create(instances=3)
     await until(lambda: len(world.news) == 3)
     assert world.news == [["zone"]] * 3
+    await until(lambda: world.told("instances_limit") == 3)
     # Made again while nobody watched, it is told of once; as one that can't be read, as gone.
     for spec in ({"instances": 3}, {"instances": "many"}):
         raw = {"metadata": {"name": "zone", "uid": str(spec)}, "spec": spec}
         world.pools.objects.listed([raw], 2**62)
+        assert world.told("instances_limit") is None, "what was told is of the one before"
     assert world.news[3:] == [["zone"], ["zone"]]
     assert not world.pools.known
 
