@@ -89,6 +89,11 @@ def evicted(reason: str) -> PodLine:
     return PodLine(60.0, last.name, last.state)
 
 
+def kept(t: float, by: str = "p") -> EventLine:
+    text = f"Pdb prevents pod evictions (default/{by})"
+    return says(t, "DisruptionBlocked", text, "Node//n")
+
+
 def claim(t: float, **state: Any) -> NodeClaimLine:
     return NodeClaimLine(t, "c-1", NodeClaimState(created=3.0, pool="p", **state))
 
@@ -439,7 +444,7 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
             node(0, "n"),
             *waits(),
             *runs(),
-            says(60, "DisruptionBlocked", "Pdb prevents pod evictions (default/p)", "Node//n"),
+            kept(60),
         ],
         CauseKind.HELD,
         r"evictions \(default/p\)",
@@ -477,6 +482,130 @@ PLANTED: dict[str, tuple[list[RecordedLine], CauseKind, str]] = {
         "preempted by the scheduler in favour of shop/vip-1",
     ),
     "failed": ([pod(5, "web-1", created=1, phase="Failed")], CauseKind.ENDED, "failed before"),
+    "a budget kept its node before it ran": (
+        [node(0, "n"), *waits(), *runs(), kept(20)],
+        CauseKind.RUNNING,
+        "ran after 39.0 s",
+    ),
+    "a budget kept its node until it went": (
+        [node(0, "n"), *waits(), *runs(), kept(60), PodLine(70, "default/web-1", None)],
+        CauseKind.RUNNING,
+        "ran after 39.0 s",
+    ),
+    "it ran before the run": (
+        [pod(0, "web-1", created=-5, phase="Running", running=-4, node="n")],
+        CauseKind.ENDED,
+        "ran before the run began",
+    ),
+    "it ran before it was seen": (
+        [node(0, "n"), runs()[1]],
+        CauseKind.RUNNING,
+        "ran after 39.0 s",
+    ),
+    "it ran at once": (
+        [node(0, "n"), pod(1, "web-1", created=1, node="n", bound=1, running=1.04)],
+        CauseKind.RUNNING,
+        r"ran after 0\.0 s $",
+    ),
+    "it is being deleted on its node": (
+        [*waits(), node(0, "n"), pod(9, "web-1", created=1, node="n", bound=9, deleting=True)],
+        CauseKind.STARTING,
+        "bound to n 91.0 s ago",
+    ),
+    "cluster-autoscaler removes a node of Karpenter's": (
+        [
+            node(0, "n"),
+            *runs(),
+            evicted("EvictionByEvictionAPI"),
+            claim(50, node="n", reason="Underutilized"),
+            says(59, "ScaleDown", "deleting pod for node scale down"),
+        ],
+        CauseKind.DISRUPTED,
+        "evicted .* by cluster-autoscaler",
+    ),
+    "scheduling gates": (
+        waits("Scheduling is blocked due to non-empty scheduling gates"),
+        CauseKind.UNSCHEDULED,
+        "scheduling gates",
+    ),
+    "what hinders groups is no hint before a decision": (
+        [pod(80, "web-1", created=80, why=FULL), CallLine(0, "NodeGroups"), group(2, says="no")],
+        CauseKind.UNDECIDED,
+        "hasn't decided yet wait",
+    ),
+    "some of the groups that are hindered": (
+        [
+            *waits(),
+            CallLine(0, "NodeGroups"),
+            group(2, target=3, maximum=3),
+            *(GroupLine(2, name, GroupState(says="no")) for name in "bcde"),
+        ],
+        CauseKind.UNKNOWN,
+        "decided; b: no; c: no; d: no; at its maximum: a see",
+    ),
+    "groups that aren't known may have larger nodes": (
+        [
+            node(0, "n"),
+            *waits(requests={"cpu": 64_000.0}),
+            refused(9, "2 in backoff after failed scale-up, 1 Insufficient cpu"),
+        ],
+        CauseKind.REFUSED,
+        "not looked at: 2 groups.*largest node has 4 CPUs",
+    ),
+    "a known group that was chosen is in back-off": (
+        [
+            node(0, "n"),
+            node(0, "m", "big"),
+            *waits(requests={"cpu": 64_000.0}),
+            scaled(2, "big"),
+            refused(9, "1 in backoff after failed scale-up, 1 Insufficient cpu"),
+        ],
+        CauseKind.REFUSED,
+        "not looked at: 1 group: in backoff",
+    ),
+    "some nodes have the label": (
+        [
+            *waits(
+                "0/9 nodes are available: 1 Insufficient cpu, 8 node(s) didn't match Pod's node"
+                " affinity/selector."
+            ),
+            refused(9, "2 node(s) didn't match Pod's node affinity/selector"),
+        ],
+        CauseKind.REFUSED,
+        "affinity/selector",
+    ),
+    "a NodeClaim that was in trouble later": (
+        [
+            *waits(),
+            claim(10, registered=10.0, node="n"),
+            says(4, "Nominated", "Pod should schedule on: nodeclaim/c-1"),
+            EventLine(12, "Warning", "Unhealthy", "NodeClaim//c-1", "karpenter", "no"),
+        ],
+        CauseKind.NOT_READY,
+        "n has existed for 90.0 s",
+    ),
+    "what happened to the group before the decision": (
+        [
+            node(0, "old", created=0.0),
+            node(0, "older", created=0.0),
+            *waits(),
+            gone(2, "older"),
+            says(2, "FailedToScaleUpGroup", "Scale-up failed for group a: quota", "ConfigMap/k/s"),
+            scaled(5),
+        ],
+        CauseKind.CREATING,
+        "its node of a was requested 95.0 s",
+    ),
+    "which group is at its maximum isn't clear": (
+        [
+            *waits(),
+            group(0, target=5, maximum=5),
+            GroupLine(0, "b", GroupState(target=5, maximum=5)),
+            refused(9, "1 max node group size reached"),
+        ],
+        CauseKind.REFUSED,
+        "now: 1 group: max",
+    ),
 }
 
 
@@ -486,6 +615,88 @@ def test_the_cause_is_the_one_that_was_planted(planted: str) -> None:
     (chain,) = chains(run(*lines))
     assert (chain.pod, chain.cause.kind) == ("default/web-1", kind)
     assert re.search(text, f"{chain.cause.sentence} {chain.cause.remedy}"), chain.cause
+
+
+def failed(t: float, why: str) -> EventLine:
+    text = f"Scale-up failed for group a: {why}"
+    return says(t, "FailedToScaleUpGroup", text, "ConfigMap/k/s")
+
+
+CREATED, BOUND, RUNNING = (1, "created"), (39, "bound"), (40, "running")
+UNSCHEDULABLE = (1.5, "unschedulable")
+COVERED = [node(0, "n"), *runs(covered=("p",))]
+GONE = PodLine(60, "default/web-1", None)
+STEPS: dict[str, tuple[list[RecordedLine], list[tuple[float, str]]]] = {
+    "a node that was requested before the pod": (
+        [*waits(), node(9, "n", created=9.0, requested=0.9), scaled(1.2), *runs()],
+        [
+            *(CREATED, (1, "requested"), (1.2, "decided"), UNSCHEDULABLE),
+            *((9, "node"), (9, "usable"), BOUND, RUNNING),
+        ],
+    ),
+    "a node that was there before the pod": (
+        [node(0, "n"), *waits(), *runs()],
+        [CREATED, UNSCHEDULABLE, BOUND, RUNNING],
+    ),
+    "failures of its group before, meanwhile and after": (
+        [
+            node(0, "n"),
+            *waits(),
+            failed(2, "1"),
+            scaled(5),
+            failed(8, "2"),
+            *runs(),
+            failed(50, "3"),
+        ],
+        [CREATED, UNSCHEDULABLE, (5, "decided"), (8, "failed"), BOUND, RUNNING],
+    ),
+    "a budget that allowed nothing before the pod ran": (
+        [*COVERED, BudgetLine(10, "PodDisruptionBudget/default/p", BudgetState(0, 2, 2))],
+        [CREATED, BOUND, RUNNING, (40, "held")],
+    ),
+    "a budget of a pod that is gone": (
+        [*COVERED, BudgetLine(50, "PodDisruptionBudget/default/p", BudgetState(0, 2, 2)), GONE],
+        [CREATED, BOUND, RUNNING, (60, "ended")],
+    ),
+    "its node was kept before, meanwhile and after": (
+        [node(0, "n"), *runs(), kept(20), kept(50, "q"), GONE, kept(62)],
+        [CREATED, BOUND, RUNNING, (50, "held"), (60, "ended")],
+    ),
+}
+
+
+@pytest.mark.parametrize("planted", STEPS)
+def test_the_steps_are_those_of_the_pod(planted: str) -> None:
+    lines, steps = STEPS[planted]
+    (chain,) = chains(run(*lines))
+    assert [(step.at, step.kind) for step in chain.steps] == steps
+
+
+@pytest.mark.parametrize(
+    ("last", "waited"),
+    [
+        (pod(5, "web-1", created=1, phase="Failed"), 4),
+        (PodLine(9, "default/web-1", None), 8),
+        (gone(9, "n"), 99),
+    ],
+    ids=["failed", "deleted", "waits"],
+)
+def test_a_wait_ends_with_the_pod(last: RecordedLine, waited: float) -> None:
+    (chain,) = chains(run(*waits(), last))
+    assert chain.waited == waited
+
+
+def test_only_what_nothing_shows_is_reported_as_unknown() -> None:
+    by = says(59, "ScaleDown", "deleting pod for node scale down")
+    evictions = [node(0, "n"), *runs(), evicted("EvictionByEvictionAPI")]
+    karpenters = says(3, "FailedScheduling", "Failed to schedule pod, no instance type has enough")
+    unknown = [
+        "".join(chain.unknown)
+        for lines in (evictions, [*evictions, by], [*waits(), karpenters])
+        for chain in chains(run(*lines))
+    ]
+    assert "audit log" in unknown[0]
+    assert unknown[1:] == ["", ""]
 
 
 def test_what_is_said_of_groups_is_as_they_are_when_a_chain_is_made() -> None:
@@ -580,6 +791,22 @@ def test_without_the_lines_of_other_pods_the_answer_is_the_same(batch: int, tmp_
             assert [*outputs.chains(tmp_path, wanted=pods.wanted, skips=pods.skips)] == whole
             skipped += sum(pods.skips(line) is not None for line in data.splitlines())
     assert skipped > 500
+
+
+@pytest.mark.parametrize("asked", ["batch", "default/batch", "job/default/batch", 'a"b', "web-1"])
+def test_a_line_that_matters_without_the_name_is_not_skipped(asked: str, tmp_path: Path) -> None:
+    lines = [
+        pod(1, "x-1", created=1, workload="Job/default/batch", why=FULL),
+        PodLine(40, "default/x-1", None),
+        pod(1, "y-1", created=1, workload='Job/default/a"b', why=FULL),
+        *waits(),
+        says(9, "NotTriggerScaleUp", "pod didn't trigger scale-up: 1 in backoff", "Pod/default/z"),
+    ]
+    (tmp_path / NAME).write_bytes(content(run(*lines)))
+    pods = PodFilter(asked)
+    whole = [*outputs.chains(tmp_path, wanted=PodFilter(asked).wanted)]
+    assert [*outputs.chains(tmp_path, wanted=pods.wanted, skips=pods.skips)] == whole
+    assert len(whole) == 1
 
 
 def test_what_is_in_no_event_comes_from_the_calls() -> None:
