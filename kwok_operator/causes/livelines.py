@@ -81,7 +81,9 @@ def autoscaler_lines(status: AutoscalerStatus, *, where: str) -> Iterator[str]:
     listed = [each for each in status.groups if _matters(each)]
     for each in listed[:_MOST]:
         yield f"  {_group(each)}"
-    if others := len(status.groups) - len(listed[:_MOST]):
+    if more := listed[_MOST:]:
+        yield f"  and {counted(len(more), 'more group')}"
+    if others := len(status.groups) - len(listed):
         yield f"  {counted(others, 'group')} with nothing to report"
 
 

@@ -76,7 +76,7 @@ GPU = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
 ZONE_A = {"matchExpressions": [{"key": ZONE_LABEL, "operator": "In", "values": ["a"]}]}
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 BARE = FitNode("bare", {ZONE_LABEL: "b"}, allocatable={"cpu": 2_000.0, "pods": 2.0})
-NOWHERE = FitNode("nowhere", {}, allocatable={"cpu": 2_000.0, "pods": 2.0})
+NOWHERE = FitNode("nowhere", {}, allocatable={"cpu": 2_000.0, "pods": 9.0})
 DB: Json = {"topologyKey": ZONE_LABEL, "labelSelector": {"matchLabels": {"app": "db"}}}
 
 
@@ -170,6 +170,12 @@ ADDRESS = {"hostPort": 80, "hostIP": "10.0.0.1"}
 SIDECAR = {"restartPolicy": "Always", "ports": [{"hostPort": 80}]}
 GOING = pod(on="n1")
 TAKEN_BY: dict[str, tuple[Json, tuple[Json, ...], Json, list[str]]] = {
+    "requests that add up": (
+        pod(),
+        (pod(on="nowhere", cpu="600m"), pod(on="nowhere", cpu="600m")),
+        {"nodes": [NOWHERE]},
+        [],
+    ),
     "a port of another address": (
         pod(ports=[ADDRESS]),
         (pod(on="n1", ports=[{**ADDRESS, "hostIP": "10.0.0.2"}]), pod(on="n2", ports=[80])),

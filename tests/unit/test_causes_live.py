@@ -1,16 +1,23 @@
 """The chain of a pod of a live cluster, from its objects as they are now."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kwok_operator.causes.aslines import AsLines
-from kwok_operator.causes.fit import Fit
-from kwok_operator.causes.livelines import autoscaler_lines, group_lines, pool_lines, with_fit
-from kwok_operator.causes.model import CauseKind, StepKind
+from kwok_operator.causes.fit import Fit, KeptOff
+from kwok_operator.causes.livelines import (
+    autoscaler_lines,
+    fit_lines,
+    group_lines,
+    pool_lines,
+    with_fit,
+)
+from kwok_operator.causes.model import Cause, CauseKind, StepKind
 from kwok_operator.constants import NODE_POOL_LABEL, REQUESTED_AT_ANNOTATION
-from kwok_operator.formats.autoscalertexts import parse_status
+from kwok_operator.formats.autoscalertexts import AutoscalerStatus, GroupStatus, parse_status
 from kwok_operator.formats.times import format_time, parse_time
 
 Json = dict[str, Any]
@@ -88,10 +95,14 @@ def test_a_refusal_names_the_group_and_what_the_cloud_said() -> None:
     ]
 
 
+@pytest.mark.parametrize("repeated", [False, True], ids=["once", "repeated"])
 @pytest.mark.parametrize("later", [False, True], ids=["refused-last", "triggered-last"])
-def test_what_was_decided_last_counts(later: bool) -> None:
+def test_what_was_decided_last_counts(later: bool, repeated: bool) -> None:
     lines = seen(WAITS, 60)
     trigger = {**TRIGGERED, "lastTimestamp": at(50 if later else 5)}
+    if repeated:
+        last = {"lastObservedTime": trigger["lastTimestamp"]}
+        trigger |= {"lastTimestamp": None, "eventTime": at(3), "series": last}
     for each in (trigger, REFUSED):
         lines.event(each)
     assert lines.chain().cause.kind is (CauseKind.CREATING if later else CauseKind.REFUSED)
@@ -119,6 +130,73 @@ def test_a_decision_that_is_not_shown_is_unknown(
     assert (kind is CauseKind.UNKNOWN) is ("no more of these" in cause.sentence)
 
 
+def test_a_group_of_ours_says_more_than_the_autoscalers_status_of_it() -> None:
+    lines = seen(WAITS, 7_200)
+    status = parse_status(STATUS)
+    assert status is not None
+    lines.group({"metadata": {"name": "a"}})
+    lines.status(status)
+    assert "no more of these" not in lines.chain().cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("when", "steps"), [(-2, []), (-1, [0]), (90, [60])], ids=["older", "rounded", "ahead"]
+)
+def test_an_event_is_of_the_pods_time(when: float, steps: list[float]) -> None:
+    lines = seen(WAITS, 60)
+    lines.event({**REFUSED, "lastTimestamp": at(when)})
+    refusals = [step.at for step in lines.chain().steps if step.kind is StepKind.REFUSED]
+    assert refusals == steps
+
+
+@pytest.mark.parametrize(
+    ("conditions", "kind"),
+    [
+        ([], CauseKind.CREATING),
+        ([condition("Launched", "Unknown", 6)], CauseKind.CREATING),
+        ([condition("Launched", "False", 6, reason="No", message="stock")], CauseKind.NO_STOCK),
+        ([condition("Registered", "False", 6, reason="No", message="node")], CauseKind.NO_STOCK),
+    ],
+)
+def test_a_nodeclaim_says_how_far_it_is(conditions: list[Json], kind: CauseKind) -> None:
+    lines = seen(WAITS, 60)
+    lines.event(event(5, "Nominated", "Pod should schedule on: nodeclaim/c-1"))
+    metadata = {"name": "c-1", "creationTimestamp": at(4)}
+    lines.claim({"metadata": metadata, "status": {"conditions": conditions}})
+    lines.claims_read = True
+    assert lines.chain().cause.kind is kind
+
+
+def ended(seconds: float) -> Json:
+    state = {"terminated": {"startedAt": at(2), "finishedAt": at(seconds)}}
+    return {"state": state}
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_has_ended_with_its_last_container(phase: str) -> None:
+    scheduled = condition("PodScheduled", "True", 1)
+    body = pod(scheduled, node="n", phase=phase, containerStatuses=[ended(40), ended(20)])
+    (step,) = (s for s in seen(body, 100).chain().steps if s.kind is StepKind.ENDED)
+    assert step.at == pytest.approx(40, abs=1)
+
+
+def test_a_pod_that_runs_is_covered_and_evicted_when_its_objects_say_so() -> None:
+    running = {"state": {"running": {"startedAt": at(2)}}}
+    conditions = [
+        condition("PodScheduled", "True", 1),
+        condition("DisruptionTarget", "True", 30, reason="EvictionByEvictionAPI"),
+    ]
+    for place, kind in enumerate((StepKind.HELD, StepKind.DISRUPTED)):
+        body = pod(*conditions[: 1 + place], node="n", phase="Running", containerStatuses=[running])
+        body["metadata"]["labels"] = {"app": "web"}
+        lines = seen(body, 100)
+        selector = {"matchLabels": {"app": "web"}}
+        name = {"namespace": "shop", "name": "b"}
+        lines.budget({"metadata": name, "spec": {"selector": selector}, "status": {}})
+        (step,) = (s for s in lines.chain().steps if s.kind is kind)
+        assert step.at == pytest.approx((2, 30)[place], abs=1)
+
+
 def test_a_lost_nodeclaim_is_told_with_its_failure() -> None:
     lines = seen(WAITS, 60)
     lines.event(event(5, "Nominated", "Pod should schedule on: nodeclaim/c-1"))
@@ -139,7 +217,8 @@ def test_nothing_is_said_of_a_nodeclaim_that_is_not_known(read: bool, text: str)
     assert cause.kind is CauseKind.UNKNOWN and re.search(text, cause.sentence), cause
 
 
-def test_the_steps_of_a_later_node_add_up() -> None:
+@pytest.mark.parametrize("ready", [25, 30, 35])
+def test_the_steps_of_a_later_node_add_up(ready: float) -> None:
     started = {"state": {"running": {"startedAt": at(50)}}}
     bound = condition("PodScheduled", "True", 40)
     body = pod(bound, node="n", containerStatuses=[started]) | {}
@@ -148,7 +227,9 @@ def test_the_steps_of_a_later_node_add_up() -> None:
     lines.event(TRIGGERED)
     requested = {REQUESTED_AT_ANNOTATION: at(20)}
     metadata = {"name": "n", "creationTimestamp": at(30), "annotations": requested}
-    lines.node({"metadata": metadata, "status": {"conditions": [condition("Ready", "True", 30)]}})
+    lines.node(
+        {"metadata": metadata, "status": {"conditions": [condition("Ready", "True", ready)]}}
+    )
     chain = lines.chain()
     kinds = [step.kind for step in chain.steps]
     assert kinds == [
@@ -161,7 +242,7 @@ def test_the_steps_of_a_later_node_add_up() -> None:
         StepKind.RUNNING,
     ]
     assert sum(chain.phases.values()) == pytest.approx(chain.waited) == pytest.approx(50.5)
-    assert chain.phases["wait.boot"] == pytest.approx(10, abs=1)
+    assert chain.phases["wait.boot"] == pytest.approx(max(ready, 30) - 20, abs=1)
 
 
 def test_a_node_that_would_take_the_pod_corrects_the_cause() -> None:
@@ -170,6 +251,69 @@ def test_a_node_that_would_take_the_pod_corrects_the_cause() -> None:
     assert with_fit(chain, Fit(1)) == chain
     corrected = with_fit(chain, Fit(2, takes=2, example="n7")).cause
     assert corrected.kind is CauseKind.UNSCHEDULED and "n7 and 1 more" in corrected.sentence
+
+
+@pytest.mark.parametrize("kind", CauseKind)
+def test_only_causes_of_pods_for_which_no_node_comes_are_corrected(kind: CauseKind) -> None:
+    chain = replace(seen(WAITS, 60).chain(), cause=Cause(kind, "it waits"))
+    corrected = with_fit(chain, Fit(1, takes=1, example="n7")) != chain
+    assert corrected is (kind in {"noAutoscaler", "undecided", "refused", "never", "unknown"})
+
+
+@pytest.mark.parametrize(
+    ("result", "lines"),
+    [
+        (Fit(2, pod="no claim"), ["no node takes the pod: no claim"]),
+        (Fit(0), ["the cluster has no nodes"]),
+        (
+            Fit(2, kept_off=(KeptOff("Too many pods", "", "pods", 2, "n1", most=9.0),)),
+            [
+                "2 nodes: 0 would take the pod now",
+                "  2 Too many pods: none of them takes more than 9 pods (n1)",
+            ],
+        ),
+    ],
+    ids=["of the pod", "no nodes", "pods"],
+)
+def test_what_keeps_the_pod_off_is_shown(result: Fit, lines: list[str]) -> None:
+    assert list(fit_lines(result, {})) == lines
+
+
+def test_long_lists_are_cut() -> None:
+    many = range(25)
+    reasons = tuple(KeptOff(f"reason {n}", nodes=1, example="n") for n in many)
+    shown = list(fit_lines(Fit(25, kept_off=reasons), {}))
+    assert (len(shown), shown[-1]) == (22, "  and 5 more reasons")
+    full = tuple(GroupStatus(f"g{n}", target=1, maximum=1) for n in many)
+    status = AutoscalerStatus(groups=(*full, GroupStatus("fine")))
+    shown = list(autoscaler_lines(status, where="x/y"))[21:]
+    assert shown == ["  and 5 more groups", "  1 group with nothing to report"]
+    short = {"conditions": [condition("Provisioned", "False", 1)]}
+    groups = [{"metadata": {"name": f"g{n}"}, "status": short} for n in many]
+    assert len(list(group_lines(groups))) == 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        *(("Ready", "False"), ("Stalled", "True"), ("Provisioned", "False")),
+        *(("ScalingLimited", "True"), ("Paused", "True"), ("Outage", "True")),
+        ("Autoscalable", "False"),
+    ],
+)
+def test_which_conditions_of_a_group_are_problems(kind: str, bad: str) -> None:
+    shown = [
+        bool(list(group_lines([{"status": {"conditions": [condition(kind, status, 1)]}}])))
+        for status in ("True", "False", "Unknown")
+    ]
+    assert shown == [bad == "True", bad == "False", False]
+
+
+def test_an_unhealthy_group_is_shown_and_an_unknown_condition_of_a_pool_is_not() -> None:
+    ill = AutoscalerStatus(groups=(GroupStatus("a", health="Unhealthy"),))
+    assert "  a: 0 ready, Unhealthy" in list(autoscaler_lines(ill, where="x/y"))
+    pool = {"metadata": {"name": "p"}, "status": {"conditions": [condition("Ready", "Unknown", 1)]}}
+    assert list(pool_lines([pool])) == ["NodePool p: no limits, and no problem"]
 
 
 def test_what_hinders_groups_and_nodepools_is_shown() -> None:
