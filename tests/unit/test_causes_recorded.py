@@ -369,6 +369,13 @@ def test_a_message_is_one_step_until_its_reasons_change() -> None:
     assert steps == [(1, FULL), (3, whole)]
 
 
+def test_of_many_messages_the_first_and_the_last_are_steps() -> None:
+    lines = [pod(1 + n, "web-1", created=1, why=f"reason {n}") for n in range(30)]
+    (chain,) = chains(run(*lines))
+    texts = [s.text for s in chain.steps if s.kind is StepKind.UNSCHEDULABLE]
+    assert texts == [*(f"reason {n}" for n in range(11)), "reason 29"]
+
+
 def test_nothing_is_kept_of_pods_that_are_gone() -> None:
     explainer = Explainer(RecordingHeader())
     for n in range(2_000):
