@@ -127,8 +127,7 @@ class Reflector(Generic[T]):
         with a sentence when lists or watches fail, and with None when they work again.
         `on_restart(path, cause)` is called each time a watch or a list has ended: "closed" by the
         server as requested, "expired" history, or "failed". `on_restored` is called when versions
-        go back, before the new list.
-        """
+        go back, before the new list."""
         self.synced = asyncio.Event()
         """Set once the sink has received the first full list, and never cleared."""
         self.last_contact = clock()

@@ -375,10 +375,7 @@ async def testbed(
         await stack.enter_async_context(
             _installed(bed, scenario, clearing=clearing, keep=settings.keep, kept=kept)
         )
-        flags = dict(scenario.cluster.flags.get(Component.OPERATOR, {}))
-        if scenario.operators_seed:
-            flags["cloud-seed"] = scenario.operators_seed
-        operator = await _operator(bed, flags)
+        operator = await _operator(bed, scenario)
         if settings.demo and settings.keep:
             stack.push_async_callback(operator.leave, while_there=kubeconfig)
         else:
@@ -532,7 +529,10 @@ def _write_secretly(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-async def _operator(bed: Testbed, flags: Mapping[str, str]) -> Program:
+async def _operator(bed: Testbed, scenario: Scenario) -> Program:
+    flags = dict(scenario.cluster.flags.get(Component.OPERATOR, {}))
+    if scenario.operators_seed:
+        flags["cloud-seed"] = scenario.operators_seed
     path = bed.kubeconfig.with_name(OPERATORS_KUBECONFIG)
     if bed.kept is None or not path.exists():
         await _write_operators_kubeconfig(bed, path)
