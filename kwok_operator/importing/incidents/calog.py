@@ -167,7 +167,9 @@ class CloudFailure:
 
 @dataclass(slots=True)
 class Loop:
-    """What CA logged in one loop. Pods are NAMESPACE/NAME, or NAME in some old versions."""
+    """What CA logged in one loop (a pass over the cluster). Pods are NAMESPACE/NAME, or NAME in
+    some old versions.
+    """
 
     at: float
     pods: set[str] = field(default_factory=set)
@@ -286,8 +288,9 @@ class LogReader:
         return True
 
     def _snapshot(self, begun: float) -> None:
-        """Sets `shift`, by which UTC is ahead of the log's clock. `begun` is when a snapshot began,
-        by that clock; if no time zone makes that the moment of interest, nothing is set.
+        """Computes `shift`, the seconds by which UTC is ahead of the log's clock: `begun`, the
+        log's time at which a debugging snapshot began, should be the moment of interest. If no time
+        zone makes it so, `shift` stays as it is.
         """
         if self.at is None or self._fits:
             return
@@ -322,8 +325,9 @@ class LogReader:
             self.loops.popleft()
 
     def _wanted(self, at: float) -> bool:
-        """Whether to keep a loop or Event of this time: one near the moment of interest, or near
-        the newest line so far, as the moment may be there once the log's time zone or end is known.
+        """Whether a loop or Event of this time is kept: one near the moment of interest, or near
+        the newest line so far. The latter may turn out to be near the moment, too, once the log's
+        time zone or end is known.
         """
         if self.last is None or at >= self.last - KEEP * (1 if self.at else 2):
             return True
@@ -349,7 +353,7 @@ def _options(text: str) -> dict[str, str]:
 
 
 def _read(loop: Loop, text: str) -> bool:
-    """Adds the content of a line to the loop in which it was logged. Returns whether it has any."""
+    """Adds to a loop what one of its lines says; returns False if a Loop has no field for that."""
     readers = (_read_pods, _read_groups, _read_scale_up, _read_nodes)
     if any(read(loop, text) for read in readers):
         return True

@@ -96,15 +96,15 @@ def _events(reading: Reading) -> list[LoggedEvent]:
 
 
 def _least(decision: Decision) -> dict[str, int]:
-    """Returns, by node, the minimum size of its group, for nodes that CA kept because of this
-    minimum.
+    """Returns the minimum size of a node's group, by the name of each node that CA kept because of
+    this minimum.
     """
     matches = ((node, _MIN_SIZE.search(why)) for node, why in decision.kept.items())
     return {node: int(match[1]) for node, match in matches if match}
 
 
 def _bounds(reader: LogReader) -> list[ScalingGroup]:
-    """Returns the groups of which the log shows the maximum size."""
+    """Returns the scaling groups whose maximum size the log shows; an unknown minimum is 0."""
     return [
         ScalingGroup(name, min(reader.least.get(name, 0), most), most)
         for name, most in sorted(reader.most.items())

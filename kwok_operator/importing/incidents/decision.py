@@ -243,9 +243,10 @@ def _window(loops: Sequence[Loop], at: float | None, pending: Iterable[str] | No
 
 
 def _changed(before: Sequence[Loop], loop: Loop) -> bool:
-    """Whether the number of all pods shows that others than CA created or deleted pods between the
-    loops `before` and `loop`. More pods prove nothing after a scale-up, as new nodes get DaemonSet
-    pods; no number does after a removal of nodes, as evicted pods are created again.
+    """Whether the number of all pods shows that clients other than CA created or deleted pods
+    between the loops `before` and `loop`. After a scale-up, only a lower number shows that, as new
+    nodes get DaemonSet pods; after a removal of nodes, none does, as evicted pods are created
+    again.
     """
     last = before[-1].total
     if last is None or loop.total is None or any(each.removed for each in before):
@@ -274,8 +275,9 @@ def _first(loops: Sequence[Loop], at: float | None) -> int | None:
 
 
 def _waiting(loops: Sequence[Loop], pending: Iterable[str] | None) -> frozenset[str] | None:
-    """Returns the pods that the decision is about: `pending`; if that is None, the pending pods of
-    the first loop that logs any, or that there are none. None if no loop does, or not all of them.
+    """Returns the pods that the decision is about: `pending`, or if that is None, the pending pods
+    that the log lists in the first loop that lists any or says that there are none. None if there
+    is no such loop, or its list isn't complete.
     """
     if pending is not None:
         return frozenset(pending)

@@ -161,8 +161,8 @@ class _Dump:
         self._facts.taken = self._facts.taken or self._newest
 
     def _add_bounds(self, dumped: DumpedObject) -> bool:
-        """Adds the bounds that an object has, as autoscalers.py does for a live cluster. Returns
-        whether objects of its kind have bounds.
+        """Adds a scalable of Cluster API or a NodePool to the objects from which groups get their
+        bounds, as autoscalers.py does for a live cluster. Returns False for any other object.
         """
         group, bounds = _group_and_version(dumped.api_version)[0], self._reading.bounds
         if group in (CAPI, _OPENSHIFT) and f"{dumped.kind.lower()}s" in SCALABLES:
@@ -223,8 +223,8 @@ class _Dump:
         self._reading.unread.append(Unread("File", name, reason, needed=needed))
 
     def _add(self, item: DumpedItem, path: Path) -> str:
-        """Adds an item of a file. Returns what is wrong with the item; an empty text if
-        nothing is.
+        """Adds an item of a file to what is imported, or to the facts of the dump. Returns what is
+        wrong with the item; an empty text if nothing is.
         """
         match item:
             case Oddity(problem):

@@ -60,8 +60,8 @@ def _walked(path: Path) -> Iterator[Path]:
 
 
 def may_have_objects(path: Path) -> bool:
-    """Whether a file in a folder may contain objects, by its name. Files with other names are logs
-    and the like.
+    """Whether the name of a file in a dump's folder is that of a file with objects. All other files
+    are logs and the like.
     """
     return path.name.removesuffix(".gz").endswith(_TEXTS)
 
@@ -78,8 +78,8 @@ def is_output_of_import(path: Path) -> bool:
 
 
 def form_of_folder(path: Path) -> DumpForm | None:
-    """Returns the form of the dump, if the path of this file in the dump's folder shows it; else
-    None.
+    """Returns the form of the dump to which a file belongs, if the file's path within the dump's
+    folder shows the form; else None.
     """
     if "cluster-scoped-resources" in path.parts:
         return DumpForm.MUST_GATHER

@@ -33,8 +33,8 @@ _COMING = re.compile(r"template-node-for-(.+)-[0-9]+-upcoming-[0-9]+")
 @dataclass(frozen=True, slots=True)
 class DumpedObject:
     """An object of the API. `schedulable`: a pod without a node that fits on an existing node in
-    CA's simulation. `in_snapshot`: a node in CA's snapshot. `coming`: the id of CA's group, if it
-    is a node that was requested and doesn't exist yet.
+    CA's simulation. `in_snapshot`: a node in CA's snapshot. `coming`: for a node that CA has
+    requested and that doesn't exist yet, the id of its group in CA; else empty.
     """
 
     kind: str
@@ -115,8 +115,8 @@ def _without_mark(node: Mapping[str, Any]) -> Mapping[str, Any]:
 def _item(
     item: Any, of_list: Mapping[str, Any], held: Spool | None, number: int
 ) -> Iterator[DumpedItem]:
-    """Yields an item of a list. Items of a typed list don't have a kind; if the list has its kind
-    only at its end, items are held until then.
+    """Yields an item of a list as an object. An item without a kind has that of the list,
+    `of_list`; while the list's kind hasn't been read, such items are added to `held` instead.
     """
     if not isinstance(item, Mapping):
         yield Oddity(f"document {number}: an item of its list is no object")

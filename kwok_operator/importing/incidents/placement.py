@@ -39,7 +39,7 @@ class WorkloadPlacement:
 
 @dataclass(frozen=True, slots=True)
 class ImportedPlacement:
-    """The nodes of all pods, and what kept pods off single nodes."""
+    """On which node each pod was, and the taints and the like that kept pods off single nodes."""
 
     pods: Sequence[WorkloadPlacement]
     barriers: Mapping[NthNode, NodeBarrier]

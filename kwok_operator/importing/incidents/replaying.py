@@ -260,7 +260,9 @@ def _triggered(
     copy: ReplayCopy,
     begun: Mapping[str, int],
 ) -> list[str]:
-    """Returns texts for the expectation of a scale-up: each Event about it contains one of them."""
+    """Returns parts of messages by which the scenario recognises a scale-up: each of CA's Events
+    about the scale-up should contain one of them.
+    """
     added = {each.after - each.before for each in plan.groups}
     names = copy.groups.get(up.group, ())
     own, size = up.after - up.before, copy.sizes.get(names[0], 0) if names else 0
@@ -400,8 +402,8 @@ def _kept(decision: Decision) -> dict[str, list[str]]:
 
 
 def _of_groups(names: Collection[str], every: Iterable[str]) -> list[str]:
-    """Returns the patterns of the nodes in `names`. If these are all nodes of a group that are in
-    `every`, a single pattern stands for the group.
+    """Returns patterns for the nodes in `names`: one pattern for each group whose nodes in `every`
+    are all in `names`, and one for each other node.
     """
     groups: dict[str, set[str]] = defaultdict(set)
     for name in every:
