@@ -144,8 +144,8 @@ class Findings:
 
 
 def read_trace(path: Path, *, clean: Clean, findings: Findings) -> Iterator[tuple[str, Line]]:
-    """Yields the lines of a file, each with its place in words. `clean` is called for the objects
-    in traces of other programs.
+    """Yields the lines of a trace's file, each with its position in words. `clean` is called for
+    the objects in traces of other programs.
 
     Raises SettingsError if the file can't be read, TraceError for wrong content.
     """

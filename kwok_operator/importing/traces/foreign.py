@@ -1,7 +1,7 @@
 """Converts traces of other programs to lines of ours.
 
 - openb: the lists of pods of Alibaba's cluster-trace-gpu-v2023, as rows of their CSV
-- SimKube: the output of `skctl export`, decoded from msgpack; its objects go through the recorder
+- SimKube: the output of `skctl export`, decoded from msgpack; TraceRecorder makes the lines
 
 Traces of both programs are read into memory as a whole, as they aren't sorted by time.
 """

@@ -39,7 +39,7 @@ _NOT_FOR_US: Final = (401, 403, 404, 405)
 
 
 class StoppedEarlyError(KwokOperatorError):
-    """Stopped before all kinds were listed: the trace would look like one of the whole cluster."""
+    """Stopped before all kinds were listed. The file is deleted, as it would look complete."""
 
 
 @dataclass(slots=True)
@@ -215,8 +215,8 @@ class Recording:
         self._places.update(nodes.finish().places)
 
     async def _list(self, kind: str) -> str:
-        """Lists a kind and writes its objects; after a gap, only those that have changed. Returns
-        the resourceVersion from which to watch.
+        """Lists a kind and writes its objects; after a gap (a time without a watch), only those
+        that have changed. Returns the resourceVersion from which to watch.
         """
         self.recorder.begin(kind)
         version = ""

@@ -91,7 +91,7 @@ class TraceRecorder:
                     yield _event(Happening.PRESENT, live, at)
 
     def begin(self, kind: str) -> None:
-        """Begins the list of a kind, and drops an unfinished one."""
+        """Begins a list of a kind's objects; forgets an earlier list that didn't end."""
         self._listing[kind] = set()
 
     def listed(self, kind: str, body: Any, *, at: float) -> Iterator[Line]:
@@ -249,7 +249,7 @@ class _Shapes:
             self._written.discard(oldest)
 
     def written(self, shape: str) -> Iterator[TracedShape]:
-        """Yields the line of the shape, unless this file has it already."""
+        """Yields the line that defines `shape`, unless the current file already has that line."""
         if shape not in self._written:
             self._written.add(shape)
             yield TracedShape(shape, self._bodies[shape])

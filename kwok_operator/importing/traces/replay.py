@@ -228,8 +228,8 @@ class Sender:
         return status == 403 and request.setup and "PriorityClass" in message
 
     async def _is_going(self, request: Request) -> bool:
-        """Whether the request creates a namespace while an older one of its name is being deleted,
-        or has just gone.
+        """Whether the request creates a namespace whose older namesake is still being deleted, or
+        has gone since the request was refused.
         """
         if request.key.kind != "Namespace":
             return False
@@ -309,8 +309,8 @@ async def remove(
 async def _wait_until_gone(
     cluster: ClusterClient, namespaces: set[str], *, log: Log
 ) -> dict[str, str]:
-    """Waits until namespaces are deleted, as until then a new replay would be refused. Returns
-    those that are left after a while.
+    """Waits until namespaces are deleted, as until then a new replay would be refused. Returns a
+    sentence about each namespace that still exists after five minutes.
     """
     until, logged_at = time.monotonic() + _GONE_WITHIN, time.monotonic()
     while namespaces:

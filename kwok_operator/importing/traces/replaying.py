@@ -53,8 +53,8 @@ class Request:
     """A request that is due `at` seconds after the replay's start. It is sent after earlier
     requests about the objects `key` and `after`.
 
-    `setup`: it is sent before the start. With the verb END and a Job as `key`, it ends one of the
-    Job's pods, which `path` selects.
+    With `setup`, it is sent before the start. With the verb END and a Job as `key`, it ends one of
+    the Job's pods; `path` then has the label selector of these pods.
     """
 
     at: float
@@ -78,7 +78,7 @@ class _Live:
 
 @dataclass(slots=True)
 class Seen:
-    """Numbers about the trace, for the report."""
+    """Numbers about the trace, such as its length in seconds, for the report."""
 
     lines: Counter[str] = field(default_factory=Counter)
     gaps: int = 0
@@ -172,9 +172,9 @@ class Replay:
                 yield request
 
     def _passed(self, where: str, at: float) -> Iterator[Request]:
-        """Sets the time of the trace to that of a line. Yields the requests of the set-up once the
-        time is reached from which the user wants the replay. Raises TraceError if a line goes back
-        in time.
+        """Sets the time of the trace to `at`, the time of a line. Once that reaches the time from
+        which the user wants the replay, yields the requests of the set-up. Raises TraceError if a
+        line goes back in time.
         """
         assert self.header is not None
         if at < self._now:
