@@ -43,8 +43,8 @@ def table_path(output: Path, chosen: Path | None) -> Path:
 
 
 def check_table(settings: ImportSettings) -> None:
-    """Raises SettingsError if the table of names is inside the output, or its file is no such
-    table. Called before the cluster is read, which takes minutes.
+    """Raises SettingsError if the table of names would be inside the output, or if the file at its
+    path isn't such a table. Called before the cluster is read, which takes minutes.
     """
     read_table(table_path(settings.output, settings.anonymize_table))
 
@@ -86,9 +86,10 @@ def anonymized(
 
 
 def read_table(path: Path) -> tuple[bytes, dict[str, str]] | None:
-    """Reads the key, and the original of each anonymous name; None if the file doesn't exist.
+    """Returns a table's key, and its original name for each anonymous one; None if the file doesn't
+    exist.
 
-    Raises SettingsError if the file is no such table.
+    Raises SettingsError if the file isn't a table of names.
     """
     try:
         table = json.loads(read_bytes(path))

@@ -156,9 +156,9 @@ class Anonymizer:
         return self.label_key(long_form(label))
 
     def unit(self, value: str, *, label: str = "") -> str:
-        """Returns the anonymous value of a topology's label, such as a rack's. If it is DOMAIN-0-3,
-        with the domain of some group's topology, only the domain is replaced; any other value
-        becomes a hash.
+        """Returns the anonymous value of a topology's label, such as a rack's. In DOMAIN-0-3, where
+        DOMAIN is the domain that some group's topology names, only DOMAIN is replaced; any other
+        value becomes a hash.
         """
         domains = [
             domain

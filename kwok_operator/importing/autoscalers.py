@@ -23,8 +23,8 @@ KARPENTER: Final = "karpenter.sh"
 
 
 def namespaces_of(body: Any) -> set[str]:
-    """Returns the namespaces in which cluster-autoscaler may keep its status, if it runs in this
-    Deployment; else none.
+    """Returns the namespaces in which the cluster-autoscaler of this Deployment may keep its
+    status; none if the Deployment runs another program.
     """
     flags = flags_of(body)
     if flags is None:
@@ -90,8 +90,8 @@ def add_configs(bounds: Bounds, data: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 async def _version(cluster: ClusterClient, group: str) -> str:
-    """Returns the version of an API group that the server prefers; empty if it doesn't serve the
-    group.
+    """Returns the version of an API group that the API server prefers; empty if the server lacks
+    the group.
     """
     try:
         answer = await cluster.get(f"/apis/{group}")

@@ -128,9 +128,9 @@ class Bounds:
     def add_logged(
         self, groups: Iterable[ScalingGroup], *, full: Iterable[str], least: Mapping[str, int]
     ) -> None:
-        """Adds what a log shows: scaling groups; in `full`, the names of groups that are at their
-        maximum; in `least`, the minimum of a group by the name of a node that CA kept because of
-        it.
+        """Adds what a log shows: scaling groups; `full`, the names of those that are at their
+        maximum size; `least`, the minimum size of a node's group, by the name of a node that CA
+        kept because of this minimum.
         """
         for scaling in groups:
             self._one(scaling)
@@ -237,8 +237,8 @@ class Bounds:
 
 def members_of(scaling: str, groups: Sequence[ImportedGroup]) -> list[ImportedGroup]:
     """Returns the groups whose nodes belong to the scaling group named `scaling`: those that have
-    this name in `known_as`; if there are none, those of the pool whose name is part of it; of
-    these, only those whose zone is part of it, too, if there are any.
+    this name in `known_as`. If there are none, it returns those of the pool whose name is part of
+    `scaling`; if zones of such groups are part of it, too, only the groups in these zones.
     """
     whole, last = scaling.lower(), scaling.rpartition("/")[2]
     known = [{name.lower() for name in group.known_as} for group in groups]
@@ -263,8 +263,9 @@ def _fits(form: str, pool: str, name: str) -> bool:
 
 
 def _dealt(scaling: ScalingGroup, members: Sequence[ImportedGroup]) -> list[ScalingGroup]:
-    """Divides a scaling group's minimum and maximum among the imported groups that it became:
-    evenly, but if the sums allow it, no minimum is above a group's size and no maximum below it.
+    """Divides a scaling group's minimum and maximum among the imported groups that it became, as
+    evenly as possible. If the sums allow it, no group's minimum is above its size, and no group's
+    maximum below its size.
     """
     sizes = [group.size for group in members]
     most = _deal(scaling.maximum, sizes, [MAX_TARGET_SIZE] * len(sizes))

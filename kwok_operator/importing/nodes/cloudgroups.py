@@ -20,8 +20,8 @@ _SOURCE: Final = "cluster-autoscaler"
 
 @dataclass(frozen=True, slots=True)
 class GroupOfNode:
-    """The id of CA's group to which a node belongs. Not `sure`: the template of another group is as
-    much like the node.
+    """The id of CA's group to which a node belongs. `sure` is False if another group's template is
+    as much like the node.
     """
 
     id: str

@@ -288,7 +288,7 @@ class _Grouping:
         return [self._by_template[identity]] if identity in self._by_template else []
 
     def _likeness(self, node: _Node, group: str) -> Likeness:
-        """Compares a node with the template of CA's group with this id."""
+        """Compares a node with the template of the group that has this id in CA."""
         template, parts = self._parts_of(self.templates[group]), self._parts_of(node)
         required = {path: value for path, value in template.items() if _REQUIRED.match(path)}
         same = template.items() & parts.items()
@@ -418,8 +418,9 @@ class _Grouping:
                 yield Note(ref, Reason.NODES_DIFFER, field=path, count=nodes)
 
     def _keys(self, members: Sequence[_Node]) -> Sequence[str]:
-        """Returns the keys for --group-by that put these nodes into the same pools again: those
-        that the user gave, else the key that names their pool.
+        """Returns the keys of labels or annotations by which these nodes are pooled now, for a
+        suggestion to add one more --group-by: those that the user gave, else the key that names
+        their pool.
         """
         if self.group_by:
             return self.group_by

@@ -3,8 +3,8 @@
 NodePools, labels of the imported groups  --add, finish-->  manifests, notes
 
 The NodePools can only make nodes like those of the imported groups, as no other instance types are
-known. So a requirement is kept if the groups' nodes have its label, even if only a cloud sets this
-label.
+known. So a requirement about a label is kept if the groups' nodes have the label, even one that
+only clouds set.
 """
 
 from collections import defaultdict
@@ -88,7 +88,9 @@ class NodePools:
     def finish(
         self, labels_of: Mapping[str, Mapping[str, str]]
     ) -> tuple[list[dict[str, Any]], list[Note]]:
-        """Returns manifests and notes. `labels_of` are the labels of nodes by imported group."""
+        """Returns manifests and notes. `labels_of` has, by imported group, the labels of the
+        group's nodes.
+        """
         notes = list(self._notes)
         groups = defaultdict[str, list[str]](list)
         for name, labels in sorted(labels_of.items()):

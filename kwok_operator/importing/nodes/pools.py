@@ -242,7 +242,9 @@ def _by_memory(names: Sequence[str], nodes: Mapping[str, Kept]) -> list[list[str
 
 
 def _labels_of_single_nodes(labels: Sequence[Mapping[str, str]]) -> set[str]:
-    """Returns keys of labels with so many different values that they don't show a pool."""
+    """Returns the keys of labels that have too many different values to show a pool, such as the
+    host name.
+    """
     values: dict[str, set[str]] = defaultdict(set)
     for each in labels:
         for key, value in each.items():

@@ -18,8 +18,8 @@ _NOBODY: Final = Ref("Pod", "", "")
 
 
 class Admitted:
-    """Compares the pods of each controller with the controller's template. They can only differ by
-    changes on admission.
+    """Compares the pods of each controller with the controller's template. Where they differ, the
+    pods were changed on admission.
     """
 
     def __init__(self, *, keep_images: bool = False) -> None:
@@ -42,8 +42,8 @@ class Admitted:
             self._seen[self._declared[uid]][self._comparable(spec)] += 1
 
     def settle(self, workload: Ref, spec: dict[str, Any]) -> list[Note]:
-        """Changes a template's spec to the requests and containers that most of its pods have.
-        Returns notes on what was changed.
+        """Changes the spec of a workload's pod template to the requests and containers that most of
+        the workload's pods have. Returns notes on what was changed.
 
         Pods of an earlier template, which a rollout is about to replace, don't count.
         """
@@ -69,8 +69,8 @@ class Admitted:
 
 
 def _text(shape: Mapping[str, Any]) -> str:
-    """Returns a text that is equal for pods with equal requests. A limit without a request counts
-    as a request, as the API server adds that request to pods, but not to templates.
+    """Returns the fields of a pod's shape that admission may change, as a text. A limit without a
+    request counts as a request, as the API server adds that request to pods, but not to templates.
     """
     compared: dict[str, Any] = {name: shape.get(name) for name in _COMPARED}
     for part in _CONTAINERS:

@@ -109,9 +109,9 @@ def templates_of_claims(spec: object) -> list[str]:
 
 
 def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
-    """Returns at most one term for equal pods that use different volumes; each of `places` has the
-    terms for one volume's nodes. For each key that all volumes require, the term allows the values
-    of all.
+    """Returns the node requirements of equal pods that use different volumes, as at most one term.
+    Each of `places` has the terms for the nodes of one volume. The term requires the keys that all
+    volumes require, and allows the values of all volumes.
     """
     if not all(places):
         return []

@@ -88,8 +88,8 @@ class Gathered:
         self._add(pod, "DaemonSet", owner=("Node", name), nodes={node})
 
     def add_daemon(self, pod: OwnedPod, *, of: str, node: str) -> None:
-        """Adds a pod of the DaemonSet `of`, which could not be read. The pod is on `node`; if its
-        locations are empty, it doesn't exist yet, and each new node like `node` would get one. Pods
+        """Adds a pod of the DaemonSet `of`, which could not be read. The pod is on `node`; a pod
+        without locations doesn't exist yet, but CA expects one on each new node like `node`. Pods
         of all shapes count as one DaemonSet, as an update may be under way.
         """
         spec = pod.manifest["spec"]
@@ -232,8 +232,9 @@ def _manifest(ref: Ref, alike: _Alike) -> Manifest:
 
 
 def _name(kind: str, name: str, shape: bytes) -> str:
-    """Returns a readable name for an owner's pods of one shape; with _ANY_SHAPE, the owner's
-    name.
+    """Returns a readable name for the manifest of an owner's pods: the owner's own name, if that is
+    valid and `shape` is _ANY_SHAPE (pods of all shapes together); else one with a hash of the
+    shape.
     """
     if shape == _ANY_SHAPE and len(name) <= _LONGEST_NAME and is_object_name(name):
         return name

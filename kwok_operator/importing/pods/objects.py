@@ -171,8 +171,8 @@ def _namespace(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
 
 
 def _policy(body: Mapping[str, Any], ref: Ref, _: bool) -> Cleaned:
-    """Cleans a PodDisruptionBudget, a LimitRange or a ResourceQuota. It is dropped if a field has a
-    value of a wrong type: without a selector, a limit or a scope it would apply to other pods.
+    """Cleans a PodDisruptionBudget, a LimitRange or a ResourceQuota. Drops the object if a field
+    has a value of a wrong type: without its selector, limit or scope it would apply to other pods.
     """
     metadata, notes = kept_metadata(body.get("metadata"), ref=ref)
     spec, of_spec = spec_of(body, OBJECTS[ref.kind], ref=ref)

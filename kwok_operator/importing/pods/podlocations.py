@@ -13,10 +13,10 @@ from kwok_operator.formats.untyped import text_at
 
 @dataclass(slots=True)
 class PodLocations:
-    """The pods of one workload. `nodes` has the number of pods by the name of their node.
-    `ordinals` has the nodes of a StatefulSet's pods by ordinal, which `nodes` doesn't count; the
-    node is empty for a pending pod. `pending` has the creation times (RFC 3339; empty if unknown)
-    of pods without a node, and `waiting` has their names.
+    """The pods of one workload. `nodes` counts pods by the name of their node, without those in
+    `ordinals`: this has the node of each pod of a StatefulSet by the pod's ordinal, empty if the
+    pod is pending. `pending` has the creation times (RFC 3339; empty if unknown) of pods without a
+    node, and `waiting` has their names.
     """
 
     nodes: Counter[str] = field(default_factory=Counter)

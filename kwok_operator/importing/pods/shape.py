@@ -39,8 +39,8 @@ _ADMITTED: Final = [
 
 
 def namespace_there(name: str) -> str:
-    """Returns the namespace into which objects of a namespace are imported: imported-NAME if every
-    cluster has this namespace, else the same.
+    """Returns the namespace into which the objects of a namespace are imported: the same, but
+    imported-NAME for kube-system and others that every cluster has.
     """
     return f"imported-{name}" if name in MOVED else name
 
@@ -145,8 +145,9 @@ def rename_namespaces(shape: Mapping[str, Any], there: Callable[[str], str]) -> 
 def _lost_fields(
     body: Mapping[str, Any], *, named: Collection[str], unnamed: Collection[str]
 ) -> set[str]:
-    """Returns the names of lost fields that had a value. A single entry stands for all fields in
-    neither `named` nor `unnamed`, as their names might be private.
+    """Returns the names of fields with a value that an import drops: those in `named`, and one
+    entry for all fields that are neither in `named` nor in `unnamed`, as their names might be
+    private. Fields in `unnamed` don't count as lost.
     """
     lost = {name for name in named if body.get(name)}
     if any(value and key not in named and key not in unnamed for key, value in body.items()):

@@ -140,8 +140,8 @@ class Workloads:
                 self._terminating.add(namespace_there(ref.name))
 
     def not_whole(self, kind: str) -> None:
-        """Notes that not all objects of a kind could be read. A pod whose owner of this kind wasn't
-        read is then imported all the same, as the owner may exist.
+        """Notes that not all objects of a kind could be read. Pods of an owner of this kind that
+        wasn't read are then imported all the same, as the owner may exist.
         """
         self._not_whole.add(kind)
         self._controllers_read.discard(kind)
@@ -159,7 +159,7 @@ class Workloads:
             self._priorities.setdefault(name, {"value": value, "preemptionPolicy": policy or None})
 
     def _missing_priorities(self) -> dict[Ref, Manifest]:
-        """Returns manifests of the PriorityClasses that pods show, and that could not be read."""
+        """Returns manifests of PriorityClasses that could not be read, made from what pods show."""
         manifests: dict[Ref, Manifest] = {}
         for name, shown in self._priorities.items():
             ref = Ref("PriorityClass", "", name)
