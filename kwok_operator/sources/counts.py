@@ -30,7 +30,8 @@ _COUNT = re.compile(r"\+?[0-9]{1,18}")
 @dataclass(frozen=True, slots=True)
 class Counts:
     """The minimum, maximum and desired number of nodes of a derived group. `desired` is None if no
-    template has an annotation for it."""
+    node from which the group is derived has an annotation for it.
+    """
 
     minimum: int = DEFAULT_MIN
     maximum: int = DEFAULT_MAX

@@ -39,7 +39,8 @@ class ConfigMapTemplates:
 
 @dataclass(frozen=True, slots=True)
 class DerivedGroup:
-    """A group as it should be. `manifest` is all that the operator applies, without a target size.
+    """A group that the provider config and its sources demand. `manifest` is all that the operator
+    applies, without a target size.
 
     `desired` is the first target size, used if the group is new.
     """
@@ -163,7 +164,8 @@ class _Deriver:
 
     def _value_of_template(self, node: Mapping[str, Any]) -> str:
         """Returns the value by which a template belongs to a group: that of cluster-autoscaler's
-        annotation, or else of the config's key; "" if it has none, or it is no text."""
+        annotation, else of the config's key; "" if the template has no such value that is text.
+        """
         own = text_at(node, "metadata", "annotations", constants.CA_NODE_GROUP_ANNOTATION)
         return own or text_at(node, "metadata", self._part, self._config.group_key)
 
@@ -249,9 +251,10 @@ class _Deriver:
         return self._derived(value, source, shape, counts)
 
     def _control_plane(self, value: str, template: _Static) -> dict[str, Any]:
-        """Returns the template's labels and taints of a control plane, in the form of
-        `template.shape`, or {} unless the config says that nodes keep them. If it says nothing
-        about that, their loss is reported."""
+        """Returns a template's labels and taints of a control plane, in the form of
+        `template.shape`, if the config says that nodes keep them; else {}. If the config says
+        neither yes nor no, reports that they are left out.
+        """
         shape, keep = control_plane_shape(template.raw), self._config.keep_control_plane
         if shape and keep is None:
             keys = [*shape.get("labels", ()), *(str(t.get("key")) for t in shape.get("taints", ()))]

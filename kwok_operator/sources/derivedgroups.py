@@ -104,7 +104,7 @@ class DerivedGroups:
         """Names of groups that somebody else made, or that are being deleted."""
 
     def begin(self) -> None:
-        """Begins a pass, in which it is looked up anew which groups somebody else made."""
+        """Begins a pass over the groups, which checks again which of them somebody else made."""
         self._not_ours.clear()
 
     def forget(self) -> None:
@@ -127,8 +127,9 @@ class DerivedGroups:
     async def apply(
         self, manifest: Mapping[str, Any], *, owner: str, value: str, complete: Complete
     ) -> list[Problem]:
-        """Applies a group, and calls `complete` with the result, unless somebody else made the
-        group. Returns the problems."""
+        """Applies a group unless somebody else made it, then calls `complete` with the group that
+        the API server returns. Returns the problems.
+        """
         name = manifest["metadata"]["name"]
         known = self._groups.get(name)
         if known is not None and known.deleting:

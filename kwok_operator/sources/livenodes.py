@@ -205,8 +205,8 @@ class NodeLink:
 class RemoteLink:
     """Follows the real nodes of another cluster, named by a Secret with a kubeconfig.
 
-    `read` returns the kubeconfig's text, and raises KwokOperatorError. If the Secret changes, the
-    new kubeconfig is used within seconds, or after the first 401.
+    `read` returns the kubeconfig's text, and raises KwokOperatorError. It is called again and
+    again, so a changed kubeconfig is used within seconds.
     """
 
     def __init__(

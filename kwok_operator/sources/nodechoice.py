@@ -58,7 +58,9 @@ def choose(nodes: Iterable[LiveNode], source: NodesSource) -> LiveNode | None:
 
 
 def matches(node: LiveNode, source: NodesSource) -> bool:
-    """Whether a source (name, selector or annotation) describes the node, usable or not."""
+    """Whether a source (name, selector or annotation) describes the node, even one that isn't
+    usable.
+    """
     if source.name is not None:
         return node.name == source.name
     if source.annotation is not None:

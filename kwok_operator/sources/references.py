@@ -71,8 +71,9 @@ class Sources:
         self._local = local
 
     async def find(self, group: Group) -> Found:
-        """Returns what a group's template copies at present, and remembers the template's source,
-        so that its changes wake the group."""
+        """Finds the source from which a group's template copies at present: a node, a ConfigMap's
+        Node, or both. Remembers the source, so that its changes wake the group.
+        """
         source = group.spec.template.source
         if source is None:
             self._followers.pop(group.name, None)
