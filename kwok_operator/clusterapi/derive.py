@@ -40,7 +40,7 @@ NO_CAPACITY: Final = "NoCapacity"
 
 
 class Offer(Enum):
-    """At which sizes of a group CA sees the group: whether at size zero, and whether above zero."""
+    """When CA sees a group: while its size is zero (first value), and above zero (second)."""
 
     ALWAYS = (True, True)
     AT_ZERO = (True, False)

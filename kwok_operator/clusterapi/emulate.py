@@ -100,7 +100,7 @@ GRACE: Final = 2.0
 
 @dataclass(slots=True)
 class _Known:
-    """The state of a group that stays in memory between its passes."""
+    """What is kept in memory about a group between the passes over it."""
 
     memory: Memory
     foreign: set[str]
@@ -133,8 +133,8 @@ class Emulation:
     """Simulates the Machines of the groups in `store` once `begin` is called; a standby only runs
     `watches`.
 
-    `client` is for the cluster of the groups. `sure()` returns whether the caches of groups and
-    Nodes show the same time: after an outage only once both kinds are listed again.
+    `client` is for the cluster of the groups. `sure()` returns whether the caches of groups and of
+    Nodes are equally new: after an outage, only once both kinds are listed again.
     """
 
     def __init__(
@@ -497,8 +497,8 @@ class Emulation:
             yield partial(writer.show, machines[name], shown, node_uid=uid, now=self._clock.now())
 
     def _is_outdated(self, this: _Pass, lost: Set[str]) -> bool:
-        """Whether a pass must stop, as the group, its scalable or its deleted Machines have changed
-        since the pass began. `lost` are the deleted Machines that the pass considers.
+        """Whether a pass must stop, as its group or scalable has changed since the pass began, or
+        more Machines were deleted. `lost` are the deleted Machines that the pass knows.
         """
         group, scalable = this.group, self._record_of(this.group)
         now = self._store.get(group.name)
@@ -555,7 +555,7 @@ async def _make(call: Callable[[], Awaitable[None]]) -> None:
 def _fleet(
     group: Group, memory: Memory, seen: Observation, nodes: Mapping[int, NodeRecord]
 ) -> Fleet:
-    """Returns the group as a Fleet, on which scaling is decided as in the shim."""
+    """Returns the group as a Fleet, the form in which the shim, too, decides about scaling."""
     now = observed(seen, memory, room=MOST_INSTANCES)
     return Fleet(
         group=group.name,

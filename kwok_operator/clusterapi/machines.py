@@ -78,8 +78,9 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a Machine's status says; `ready`, `reason` and `message` are those of its condition
-    Ready."""
+    """What a Machine's status says. `ready`, `reason` and `message` are those of the Machine's
+    condition Ready.
+    """
 
     phase: str = ""
     node: str = ""
@@ -116,8 +117,9 @@ def show_node(name: str, *, ready: bool) -> Shown:
 
 
 def show_waiting(phase: Phase | None, *, style: FailureStyle) -> Shown:
-    """Returns the status of a Machine without a Node, by its phase in the simulated cloud. It is
-    empty if that is None, as the Node then comes at once."""
+    """Returns the status of a Machine without a Node, by the phase of the Machine's creation in the
+    simulated cloud. The status is empty if `phase` is None, as the Node then comes at once.
+    """
     if phase is None:
         return Shown()
     if phase.state is State.UNREGISTERED:

@@ -103,8 +103,9 @@ class _Store(Generic[T]):
 
 
 class _Templates:
-    """The infrastructure templates of one kind. `trouble` is why they could not be listed so far,
-    or None."""
+    """The infrastructure templates of one kind. `trouble` says why they could not be listed so far;
+    None if nothing has prevented that.
+    """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -278,8 +279,8 @@ class Management:
     ) -> str | None:
         """Returns the path to list templates. If they can't be listed, logs why and returns None.
 
-        Temporary errors count only at the `last` try: existing nodes must not lose what the
-        template gives them because a server was busy.
+        After a server's temporary error, they count as unreadable only at the `last` try, as
+        existing nodes would lose what the template gives them.
         """
         name = f"{ref.resource}.{ref.group}"
         try:

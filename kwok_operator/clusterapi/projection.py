@@ -136,9 +136,9 @@ def labels_annotation(scalable: Scalable) -> str:
 
 
 def default_replicas(scalable: Scalable, keys: Keys, *, before: int | None) -> int:
-    """Returns what Cluster API's webhook sets if spec.replicas is missing.
+    """Returns the replicas that Cluster API's webhook sets if spec.replicas is missing.
 
-    That is the minimum size, or the size `before` if there was one, moved into the bounds; 1 if a
+    These are the minimum size, or the size `before` if there was one, moved into the bounds; 1 if a
     bound is missing.
     """
     bounds = [_bound(scalable.annotations.get(key)) for key in (keys.min_size, keys.max_size)]

@@ -17,9 +17,9 @@ _PARTS: Final = {"machineDeployments": Kind.MACHINE_DEPLOYMENT, "machinePools": 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """An object that a Cluster's topology demands; `path` is that of the demand in the Cluster.
+    """An object that an entry in a Cluster's topology demands; `path` leads to this entry.
 
-    `known` is False if the ClusterClass doesn't define the class that the demand names.
+    `known` is False if the ClusterClass doesn't define the class that the entry names.
     """
 
     body: Mapping[str, Any]
