@@ -57,9 +57,10 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of a scalable: the object `obj` itself; or if `path` isn't empty, the part at this
-    path of the Cluster `obj`, for which `templates_in` is the namespace of its ClusterClass's
-    templates."""
+    """Where a scalable is in the files: it is the object `obj`; or if `path` isn't empty, `obj` is
+    a Cluster that demands it at this path, and `templates_in` the namespace of the ClusterClass's
+    templates.
+    """
 
     obj: FoundObject
     path: Path = ()

@@ -37,8 +37,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FoundObject:
-    """An object in a file. `config` is set if it has a provider config, and `config_document` has
-    the text of that config if it is in a ConfigMap."""
+    """An object in a file. `config` is the provider config that it has, None without one;
+    `config_document` is the text of that config if it is in a ConfigMap.
+    """
 
     file: str
     document: Document

@@ -202,8 +202,9 @@ class _Checker:
         )
 
     def _node_of_group(self, group: FoundObject, spec: KwokNodeGroupSpec) -> Node | None:
-        """Checks a group's template. Returns the Node that it makes, or None: if it has a mistake,
-        or copies from what isn't in the files."""
+        """Checks a group's template. Returns the Node that it makes; None if the template has a
+        mistake, or copies from an object that isn't in the files.
+        """
         source = spec.template.source
         self._note_left_to_kwok(f"{group.label}: {NODE_FIELD}", [spec.template.node])
         path: tuple[str | int, ...] = ("spec", "template")
