@@ -48,8 +48,9 @@ class Block:
         return str(kind(self.first))
 
     def within(self, prefix: int) -> int:
-        """Returns which of all blocks with this prefix contains the block: 0 is the first of them,
-        which begins at address 0."""
+        """Returns the index, counted from address 0, of the block of length `prefix` around this
+        one.
+        """
         return self.first >> (self.bits - prefix)
 
     def __str__(self) -> str:

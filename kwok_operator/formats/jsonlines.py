@@ -1,6 +1,6 @@
 """Reads JSON lines, compressed or not, from files that may be cut off anywhere.
 
-    chunks of bytes --unzipped--> chunks of text --numbered_lines--> (number, line, was it ended?)
+    chunks of bytes --unzipped--> chunks of text --numbered_lines--> (number, line, has a line end?)
 
 It opens no files and parses no lines: the caller decides what to do about damaged and cut files.
 """

@@ -66,8 +66,7 @@ def _elements(text: "_Text", key: str, rest: dict[str, Any]) -> Iterator[Documen
 
 
 class _Text:
-    """The part of the text that has been read from the chunks and not parsed yet; it begins at
-    `_at`."""
+    """A JSON text that is read chunk by chunk. The buffer from `_at` on isn't parsed yet."""
 
     def __init__(self, chunks: Iterator[str]) -> None:
         self._chunks = chunks
@@ -163,7 +162,7 @@ class _Text:
         return PieceError(problem, line=line, column=column, cut=cut)
 
     def _goes_on(self, error: json.JSONDecodeError) -> bool:
-        """Whether the value is right so far, and may continue in the next chunk."""
+        """Whether a value that isn't complete JSON yet may become so with the next chunk."""
         if error.msg.startswith("Unterminated string"):
             return True
         last = self._buffer[error.pos : error.pos + _LAST_WORD].strip()
@@ -174,7 +173,8 @@ class _Text:
         )
 
     def _more(self, least: int) -> bool:
-        """Reads at least `least` characters, or all that are left; returns whether there were any.
+        """Reads at least `least` more characters, or all that are left. Returns whether any were
+        left.
 
         Callers request as many characters as a value already has, so a long value is parsed only a
         few times.

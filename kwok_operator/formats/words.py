@@ -37,8 +37,9 @@ def shown(value: object) -> str:
 
 
 def few_names(names: Collection[str]) -> str:
-    """Lists names in sorted order: fewer than `names_in_words`, as kubectl shows conditions and
-    Events, which have this text, in a table."""
+    """Lists names in sorted order, and fewer of them than `names_in_words`: for messages of
+    conditions and Events, which kubectl shows in a table.
+    """
     return names_in_words(sorted(names), most=FEW)
 
 
