@@ -45,8 +45,8 @@ class Machine:
 
 
 def read_machine(metadata: Mapping[str, Any], *, now: int) -> Machine | None:
-    """Reads the metadata of a Node; None if it has notice or is being deleted. `now` is in
-    milliseconds since the epoch.
+    """Reads the metadata of a Node; None for a Node that has notice of its end or is being deleted.
+    `now` is in milliseconds since the epoch.
     """
     labels, annotations = as_texts(metadata.get("labels")), as_texts(metadata.get("annotations"))
     life = read_life(annotations)
