@@ -398,7 +398,9 @@ def _excluded(loop: Loop) -> frozenset[str]:
 def _refusals(
     events: Sequence[LoggedEvent], waiting: frozenset[str] | None
 ) -> dict[str, tuple[GroupRefusal, ...]]:
-    """Returns why CA added no node, by pod, if CA's last Event about the pod says that."""
+    """Returns, by pod, why CA added no node for the pod, if CA's last Event about the pod gives a
+    reason.
+    """
     refusals: dict[str, tuple[GroupRefusal, ...]] = {}
     for event in events:
         pod = _about(event)

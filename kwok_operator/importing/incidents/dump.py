@@ -174,7 +174,7 @@ class _Dump:
         return True
 
     def _kind(self, dumped: DumpedObject) -> str:
-        """Returns the kind of an object; an empty text if objects of its kind aren't imported."""
+        """Returns the kind of an object; an empty text if an import has no use for the kind."""
         kind, (group, version) = dumped.kind, _group_and_version(dumped.api_version)
         if kind in ("Node", "Event", "ConfigMap"):
             return kind if group in ("", "events.k8s.io") else ""

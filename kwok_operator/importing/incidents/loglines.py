@@ -195,7 +195,9 @@ def _of_json(said: Mapping[str, Any], near: float, outer: str, deep: int) -> Log
 
 @lru_cache(maxsize=1_000)
 def _midnight(month: int, day: int, near_day: int) -> float | None:
-    """Returns the beginning of the day closest to `near_day`, in days since 1970."""
+    """Returns when a day of a month begins, in seconds since 1970: in the year in which it is
+    closest to `near_day`, which is in days since 1970. None if there is no such day.
+    """
     year = datetime.fromtimestamp(near_day * 86_400, UTC).year
     days = []
     for each in (year - 1, year, year + 1):

@@ -123,8 +123,8 @@ def any_of(places: Sequence[Sequence[Term]]) -> list[Term]:
 
 
 def _values_by_key(terms: Sequence[Term]) -> dict[str, set[str]]:
-    """Returns the values of the keys that every term requires, and requires with the operator `In`
-    only.
+    """Returns the values that terms allow, by key; only for the keys that every term requires with
+    the operator `In`.
     """
     values: dict[str, set[str]] = {}
     for key in set.intersection(*({r.get("key") for r in term} for term in terms)):

@@ -350,8 +350,8 @@ class Workloads:
 
 
 def _bind(spec: dict[str, Any], places: list[Term], ref: Ref) -> list[Note]:
-    """Makes a pod require one of `places`, the terms for nodes that reach a volume, if there are
-    any. Returns notes.
+    """Makes a pod require one of `places`, the terms for nodes that reach the pod's volumes.
+    Without terms, changes nothing. Returns notes.
     """
     if not places:
         return []

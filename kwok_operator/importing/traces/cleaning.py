@@ -22,7 +22,7 @@ def cleaner(
     *, places: Places, keep_images: bool = False, anonymizer: Anonymizer | None = None
 ) -> Clean:
     """Returns a function that cleans objects. `places` maps nodes to groups. With `anonymizer`, the
-    manifests lack name and namespace, and all other names are anonymous.
+    function removes name and namespace of the object, and all other names in it are anonymous.
     """
 
     def clean(kind: str, body: Any) -> dict[str, Any] | None:
