@@ -61,7 +61,7 @@ async def apply_each(
 @dataclass(frozen=True, slots=True)
 class _Written:
     """The manifest that was applied last, and the fields of the group that the operator owned after
-    it.
+    that.
 
     A change of these fields causes a new apply; other changes, such as scaling, do not.
     """

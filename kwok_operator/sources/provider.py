@@ -44,7 +44,7 @@ class Provider:
 
     `name` is that of the config's ConfigMap; `local` follows the nodes of this cluster;
     `fleet(cluster)` returns the link to the nodes of the cluster that the config names; `now`
-    returns RFC 3339.
+    returns the present time as RFC 3339.
     """
 
     def __init__(
@@ -226,8 +226,8 @@ class Provider:
             logger.info("derived again: group=%s", derived.name)
 
     async def _retire(self, derived: set[str], *, prune: bool) -> None:
-        """Annotates groups that came from a ConfigMap and are no longer derived with the time since
-        when; with `prune`, deletes them instead.
+        """Treats groups that came from a ConfigMap and are no longer derived: annotates them with
+        the present time if they lack this annotation; with `prune`, deletes them instead.
 
         A group that came from real nodes stays as it is, so that it can be scaled from zero after
         its nodes are gone.
