@@ -266,7 +266,9 @@ class Mirror:
                 await self._writer.delete(name, uid=group.uid)
 
     def _announce(self, notices: set[_Notice]) -> None:
-        """Emits Events that are new. At most MOST_HIDDEN say that CA sees no group (HIDDEN)."""
+        """Emits those of the Events `notices` that are new: of those that say that CA sees no group
+        (HIDDEN), at most MOST_HIDDEN.
+        """
         groups = {g.uid: g for name in self._groups.names() if (g := self._groups.get(name))}
         said: Counter[str] = Counter()
         for uid, kind, reason, message in sorted(notices - self._announced):

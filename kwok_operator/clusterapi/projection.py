@@ -59,7 +59,7 @@ def project(
 ) -> Projection:
     """Compares a group's Machines with its instances.
 
-    `nodes` are those of instances that stay, or are deleted next; `leaving` are Nodes stuck in
+    `nodes` are the Nodes of instances that stay, or are deleted next; `leaving` are Nodes stuck in
     deletion. `deleted` are the names of Machines that somebody has deleted: their instances are
     deleted, and these Machines are not made again.
     """
