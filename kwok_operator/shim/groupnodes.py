@@ -27,7 +27,7 @@ class GroupNode:
     """A node of a group. `deleting`: it is being deleted, or the simulated cloud will delete it
     later.
 
-    `opened`: it has been usable for pods before. `created` is in epoch seconds.
+    `opened`: it has been usable for pods at some time. `created` is in epoch seconds.
     """
 
     name: str
@@ -38,7 +38,8 @@ class GroupNode:
     opened: bool
 
     def is_running(self, *, now: float) -> bool:
-        """Whether the node has been usable for pods, or is older than STARTUP_TIME."""
+        """Whether the node has been usable for pods at some time, or is so old (STARTUP_TIME) that
+        it counts as such."""
         return self.opened or self.created <= now - STARTUP_TIME
 
 
@@ -66,7 +67,7 @@ class GroupNodes:
     highest: int = -1
 
     def put(self, serial: int, view: NodeView, *, now: float) -> None:
-        """Records a Node as it is at `now` (epoch seconds)."""
+        """Records that a Node exists, with its state at `now` (epoch seconds)."""
         mark = mark_of(labels=view.labels, annotations=view.annotations)
         # The simulated cloud may delay a deletion: then the node counts as leaving.
         leaving = view.deleting or (mark is not None and mark.delete_at is not None)
@@ -108,9 +109,9 @@ class GroupNodes:
         }
 
     def still_expected(self, *, seen: int, now: float) -> list[Batch]:
-        """Returns, in batches, the serials of expected Nodes that the watch may not have shown yet;
-        forgets all other expected Nodes. `seen` is the resourceVersion that the watch has reached.
-        """
+        """Returns the serials of those expected Nodes that the watch may not have shown yet, as
+        runs of consecutive serials; forgets all other expected Nodes. `seen` is the resourceVersion
+        that the watch has reached."""
         self.expected = {
             serial: expected
             for serial, expected in self.expected.items()
@@ -136,11 +137,11 @@ class GroupNodes:
 
 
 def _is_initializing(mark: Mark | None, *, now: float) -> bool:
-    """Whether the node still has startup taints of the simulated cloud, or lacks some of its
+    """Whether the node still has the simulated cloud's startup taints, or lacks some of its
     resources.
 
-    This is computed from `mark`, what the cloud has recorded on the Node. The Node's taints don't
-    show it, as the group's template may set the same taints for good.
+    This is computed from `mark`, which is what the cloud has recorded on the Node. The Node's own
+    taints don't show it: the group's template may set the same taints permanently.
     """
     if mark is None or mark.life is None:
         return False
@@ -149,8 +150,8 @@ def _is_initializing(mark: Mark | None, *, now: float) -> bool:
 
 
 def _is_over(mark: Mark, *, capped: bool, now: float) -> bool:
-    """Whether the simulated cloud takes the node back now. `capped`: the group limits how many of
-    its nodes are interrupted at a time."""
+    """Whether the simulated cloud takes the node back now, as its time is over. `capped`: the group
+    limits how many of its nodes are interrupted at a time."""
     life = mark.lived(capped=capped)
     end = life.end
     return end is not None and life.born + end.gone_after <= now * 1_000

@@ -230,8 +230,8 @@ class GrpcConnection(asyncio.Protocol):
             self._entering.cancel()
 
     def _check_alive(self) -> None:
-        """Sends a PING if the client was silent; closes the connection if it doesn't answer the
-        PING, or isn't `settled` by now."""
+        """Sends a PING if the client was silent. Closes the connection if the client hasn't
+        answered the last PING, or the connection isn't `settled` by now."""
         if not self.settled or (self._pinged and not self._heard):
             self.abort()
             return

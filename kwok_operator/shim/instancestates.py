@@ -2,9 +2,8 @@
 
     status.cloud, status.pending, Nodes, clock  --InstanceStates.read-->  states and errors
 
-The operator computes the same phases from the same record, `status.cloud`. Results are kept while
-the record is unchanged, so that thousands of waiting instances aren't computed again in each loop
-of CA.
+States are computed from `status.cloud`, as in the operator. Results are kept while it is unchanged,
+so that thousands of waiting instances aren't computed again in each loop of CA.
 """
 
 import asyncio
@@ -48,8 +47,8 @@ UNKNOWN: Final[State] = (CREATING, None)
 
 @dataclass(slots=True)
 class _Kept:
-    """Phases that were computed for a group; `dates` say when the instance with each serial was
-    requested."""
+    """The phases (state and error) computed for a group's instances, by serial, and what they were
+    computed from. `dates`: when the instance with each serial was requested."""
 
     group: Group
     record: CloudRecord
@@ -76,8 +75,8 @@ class InstanceStates:
         """Returns the states of instances without a Node, by serial. The state of an instance that
         is left out is UNKNOWN.
 
-        The error of a failed try is reported until the operator has recorded the result of the next
-        try.
+        After a failed try to create an instance, the error is reported until the operator has
+        recorded the result of the next try.
         """
         status = group.status.cloud
         if status is None or not group.status.pending:
@@ -109,8 +108,8 @@ class InstanceStates:
             del self._kept[uid]
 
     def _current(self, group: Group, status: CloudStatus) -> _Kept:
-        """Returns what is cached of the group, without the phases of instances that a change of its
-        status made outdated."""
+        """Returns what is cached of the group, for its present status: without the phases of
+        instances for which the status has changed."""
         kept = self._kept.get(group.uid)
         if kept is not None and kept.group is group:
             return kept

@@ -4,7 +4,7 @@
     spec.autoscaling, status.resolvedTemplate  --gpu_labels, gpu_types-->  the label, the types
     a pod's requests  --pod_cost_hourly-->  their price for an hour, at fixed rates
 
-CA's price expander compares a pod's price with that of nodes, to see how well they would be used.
+CA's price expander compares the prices of pods and of a node, to see how full the pods make it.
 """
 
 from collections.abc import Iterable
@@ -52,9 +52,9 @@ def should_hide_options(
     instead of the group's options.
 
     If CA 1.35 or later gets any options, it gives nodes no time to become Ready, and replaces nodes
-    that are just starting. So the options are hidden while a node is starting; but not if an
-    instance has waited for its Node longer than CA's flags allow while the group allows more, as CA
-    would then give that instance up.
+    that are just starting. So the options are hidden while a node is starting. They aren't hidden
+    if the group lets instances wait longer for their Nodes than CA's flags do, and one has waited
+    longer than the flags allow: by the flags, CA would give that instance up.
     """
     if not store.is_starting(group):
         return False
@@ -99,8 +99,8 @@ def pod_cost_hourly(pod: k8s.Pod) -> float:
 
 
 def _label_of_template(group: Group, key: str) -> str:
-    """Returns the value of a label of the template, or "". Checks types, as any program may write
-    odd values into the status."""
+    """Returns the value of a label of the group's template; "" if there is none, or if it is no
+    text, as any program may write odd values into the status."""
     return text_at(group.status.resolved_template, "metadata", "labels", key)
 
 

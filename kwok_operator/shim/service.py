@@ -106,11 +106,11 @@ class CloudProvider:
     def refresh(self, _: bytes) -> bytes:
         """Begins a loop of cluster-autoscaler: decides which groups are left out of this loop.
 
-        For a group without nodes, cluster-autoscaler keeps a copy of the last one for good. So
-        it never sees a new template of a group that was scaled to zero and then changed. If a group
-        is left out for one loop, cluster-autoscaler forgets it, and reads its template when it is
-        back. Changes before this process began are unknown, so an empty group that has had nodes is
-        left out of the first loop.
+        For a group without nodes, cluster-autoscaler keeps a copy of the group's last node as its
+        template, for ever. So it never sees a new template of a group that was scaled to zero and
+        then changed. If a group is left out for one loop, cluster-autoscaler forgets it, and reads
+        its template when it is back. Changes before this process began are unknown, so an empty
+        group that has had nodes is left out of the first loop.
         """
         self._need_sync()
         hidden = set()
@@ -354,8 +354,8 @@ class CloudProvider:
         return messages.RUNNING if self._store.is_running(group, serial) else messages.CREATING
 
     def _has_node(self, group: Group) -> bool:
-        """Whether the group has a node, and the annotation for scaling from zero. It is False
-        without the annotation, as then a node doesn't change the group's template."""
+        """Whether the group has a node and its template depends on that. Only with the annotation
+        for scaling from zero does a template depend on whether the group has a node."""
         return constants.FROM_ZERO_ANNOTATION in group.annotations and self._store.has_node(group)
 
     def _is_empty(self, group: Group) -> bool:

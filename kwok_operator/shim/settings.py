@@ -92,8 +92,8 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Selects the groups that are served: those that match one of the alternatives; all if there
-    are none."""
+    """Selects the groups that the shim serves: those that match at least one of `alternatives`, or
+    all groups if `alternatives` is empty."""
 
     alternatives: tuple[Discovery, ...] = ()
 

@@ -3,9 +3,9 @@
     reflectors (groups, nodes) ──> Store ──> service (every read)
     our own writes ────────────────^
 
-Every read of CA is answered from here. The API server's answer to a write is stored at once, and no
-object with an older resourceVersion replaces it: so CA sees the result of its own writes. As
-resourceVersions are common to all kinds, the store also knows how far behind the watch on nodes is.
+Every read of CA is answered from this memory. The group that the API server returns for a write is
+stored at once, and no older resourceVersion replaces it: so CA sees the result of its own writes.
+As all kinds share resourceVersions, the store also knows how far behind the watch on nodes is.
 """
 
 import asyncio
@@ -135,8 +135,8 @@ class Store:
         return None if name == provider_id else name
 
     def is_running(self, group: Group, serial: int) -> bool:
-        """Whether the instance's Node has been usable for pods, or is older than STARTUP_TIME. It
-        is True if the instance has no Node."""
+        """Whether the instance's Node has been usable for pods at some time, or is so old
+        (STARTUP_TIME) that it counts as such. Also True if the instance has no Node."""
         node = self.node(group, serial)
         return node is None or node.is_running(now=self._clock())
 
@@ -321,7 +321,8 @@ class Store:
         )
 
     def _next_serial(self, group: Group) -> int:
-        """Returns a number above all serials that the operator has used, as far as we can see."""
+        """Returns a number above all serials that the operator has used, as far as the group's
+        status and its Nodes show."""
         nodes = self._nodes.get(group.uid)
         last = max((batch.last for batch in batches_of(group.status)), default=-1)
         return max(group.status.next_serial, last + 1, nodes.highest + 1 if nodes else 0)
@@ -332,8 +333,8 @@ def _first(batch: Batch) -> int:
 
 
 def _requested(group: Group) -> tuple[int, tuple[PendingBatch, ...]]:
-    """Returns the part of a group's status that changes when instances are requested, arrive or are
-    cancelled."""
+    """Returns the next serial and the pending batches of a group: what changes in its status when
+    instances are requested, arrive or are cancelled."""
     return group.status.next_serial, group.status.pending
 
 

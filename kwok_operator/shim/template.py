@@ -84,8 +84,8 @@ class TemplateOverlay(_Strict):
     capacity: dict[str, Quantity] = {}
 
     def with_a_node(self) -> "TemplateOverlay":
-        """Returns the overlay for a group that has a node: without those labels that CA's provider
-        clusterapi reads from the node, not from the annotation."""
+        """Returns the overlay for a group that has a node. It lacks some labels, as CA's provider
+        clusterapi then reads these from the node and not from the annotation."""
         labels = {k: v for k, v in self.labels.items() if k not in _SEEN_ON_A_NODE}
         return self.model_copy(update={"labels": labels})
 
@@ -197,8 +197,8 @@ def _lay_over(node: dict[str, Any], overlay: TemplateOverlay) -> None:
 
 
 def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:
-    """Subtracts the requests of kube-proxy from what is allocatable. CA's provider clusterapi puts
-    that pod on its templates; externalgrpc puts none."""
+    """Subtracts the requests of kube-proxy from what is allocatable, as CA's provider clusterapi
+    adds a kube-proxy pod to each template, and CA's provider externalgrpc doesn't."""
     allocatable = dict(_amounts(node, "allocatable"))
     for name, taken in _KUBE_PROXY.items():
         with suppress(KeyError, ValueError):  # encode_node reports an invalid amount
@@ -208,9 +208,9 @@ def _make_room_for_kube_proxy(node: dict[str, Any]) -> None:
 
 
 def _set_apart_from_nodes(node: dict[str, Any]) -> None:
-    """Gives the template a label that no node has, so that CA never takes an empty group for
-    similar to a group with nodes: its nodes have labels that a template for scaling from zero
-    lacks."""
+    """Gives the template a label that no node has, so that CA never takes a group without nodes for
+    similar to one with nodes. They differ with the real Cluster API, too: its nodes have labels
+    that its templates for scaling from zero lack."""
     labels = node["metadata"]["labels"]
     ours = (constants.NODE_GROUP_LABEL, constants.ALIKE_LABEL)
     compared = {key: text for key, text in labels.items() if key not in ours}

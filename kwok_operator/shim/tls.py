@@ -92,9 +92,8 @@ class Tls:
 
 
 def _reporting(failed: Callable[[ssl.SSLError], None]) -> type[ssl.SSLObject]:
-    """Returns a class of connections that report a failed handshake, which asyncio hides from
-    servers.
-    """
+    """Returns a class of TLS connections that call `failed` with the error of a failed handshake.
+    asyncio hides such errors from servers."""
 
     class Reporting(ssl.SSLObject):
         def do_handshake(self) -> None:

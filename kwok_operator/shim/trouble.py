@@ -85,7 +85,8 @@ class ApiTrouble:
         self._stopping = asyncio.Event()
 
     def wrap(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-        """Returns wrapped handlers, by the same paths."""
+        """Returns the handlers, by the same paths, wrapped so that the plan's trouble happens to
+        their calls."""
         return {path: self._wrap(path, handler) for path, handler in handlers.items()}
 
     def stop(self) -> None:
@@ -132,8 +133,8 @@ class ApiTrouble:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     def _group(self, rpc: str, request: bytes) -> str | None:
-        """Returns the name of the group that a call is about, "" for a call about all groups; None
-        for a call that goes to its handler unchanged."""
+        """Returns the name of the group that a call is about, or "" for a call about all groups.
+        Returns None for a call without simulated trouble, which its handler gets at once."""
         if not self._store.synced:
             return None
         if rpc in OF_NO_GROUP:

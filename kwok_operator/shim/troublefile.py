@@ -195,8 +195,8 @@ class TroublePlan(_Part):
 
 
 def read_plan(path: str) -> TroublePlan:
-    """Reads a plan from a file. Raises ValueError with a message that is to follow the flag and its
-    value: `can't be read: ...`."""
+    """Reads a plan from a file. Raises ValueError; its message continues a sentence that begins
+    with the flag and the path: `can't be read: ...`."""
     try:
         text = read_bytes(path, limit=MAX_BYTES, given=True).decode()
     except OSError as error:

@@ -148,8 +148,8 @@ class TargetWriter:
     async def _patch(
         self, group: Group, patch: list[dict[str, Any]], *, until: float
     ) -> InvalidError | None:
-        """Sends a patch. Returns the API server's refusal, usually because the group has changed
-        meanwhile."""
+        """Sends a patch. Returns the API server's error if it refuses the patch, usually because
+        the group has changed meanwhile; else None."""
         try:
             answer = await self._client.request(
                 "PATCH",
@@ -170,7 +170,8 @@ class TargetWriter:
         return None
 
     def _left(self, until: float) -> float:
-        """Returns the seconds that a request may take before the time `until`."""
+        """Returns the time-out, in seconds, of a request that must end by `until`; at least
+        SHORTEST_REQUEST."""
         return max(SHORTEST_REQUEST, until - self._clock())
 
     async def _read(self, group: Group, *, until: float) -> None:

@@ -70,8 +70,8 @@ class Limits:
 
 
 class Patience:
-    """Limits useless frames, which cost the server work. Each completed call takes two off their
-    count.
+    """Limits useless frames, which cost the server work. Each completed call reduces the count of
+    such frames by two.
 
     So a client may reset a thousand calls at once, and ping after every answer for ever. But it
     can't go on opening and resetting streams, or pinging, faster than `Limits.idle_frames` allows.

@@ -40,8 +40,8 @@ class HeaderDecoder:
         self._allowed = self._table.maxsize
 
     def limit_table(self, size: int) -> None:
-        """Limits the client's dynamic table to a size that the client has acknowledged. A larger
-        table must be shrunk by the client's next block."""
+        """Limits the client's dynamic table to `size`, which the client has acknowledged. If its
+        table is larger, the client must shrink it in its next block."""
         self._allowed = size
 
     @property
