@@ -1,8 +1,8 @@
 """HTTP with one API server: requests, and the lines of a watch.
 
     request() ──> concurrency.py: one of few at a time ──> kept-alive session ──> bytes, or an error
-    lines()   ──> a session of its own, so that a watch never queues behind creates, nor they
-                  behind it ──> complete lines, whatever the chunks
+    lines()   ──> a session of its own, so that watches and requests never wait for each other
+              ──> complete lines, whatever the chunks
 
 Owns sessions, time-outs, one new login after a 401, and one repetition if the server closed a
 kept-alive connection before it answered. It handles paths and bytes, not kinds: answers.py and
@@ -186,7 +186,8 @@ class KubeClient:
         """Yields the complete lines of a watch, until the server ends it or is silent for too long.
 
         After each read, further events are gathered for `gather_for()` seconds (gathering.py). An
-        API server sends a bookmark each minute, so 70 s of silence mean a dead connection.
+        API server usually sends a bookmark each minute, so after 70 s of silence the connection may
+        be dead.
 
         Raises ApiError if the watch is refused, ApiUnreachableError if it can't be opened, is cut
         or, without `silence_ends`, is silent for `inactivity` seconds. A line that was cut off is

@@ -24,8 +24,8 @@ class RequestPlaces:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Waits until a request may begin, and counts it until the block ends, or for SLOW
-        seconds."""
+        """Waits until a request may begin, and counts it as running until the block ends, but for
+        at most SLOW seconds."""
         async with self._all:
             await self._free.acquire()
             given_up = asyncio.Event()

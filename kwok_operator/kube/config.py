@@ -1,7 +1,7 @@
 """Finds the API server and the credentials: kubeconfig files, or the pod's service account.
 
     --kubeconfig / --context ─┐
-    service account of a pod ─┼─> Endpoint ──> Connection, which runs this again when it must
+    service account of a pod ─┼─> Endpoint ──> Connection, which repeats this for new credentials
     $KUBECONFIG, ~/.kube ─────┘
 
 It chooses as kubectl does, and merges files as kubectl merges them (kubeconfig.py). It handles
@@ -87,8 +87,8 @@ def _pod_namespace(path: Path) -> str:
 
 
 def own_namespace(connection: ApiConnection, *, service_account: Path = SERVICE_ACCOUNT) -> str:
-    """Returns the namespace of this program's pod, whatever cluster it connects to; outside a pod
-    that of the kubeconfig's context."""
+    """Returns the namespace of the pod in which this program runs, whatever cluster it connects to;
+    outside a pod, the namespace of the kubeconfig's context."""
     path = service_account / "namespace"
     return _pod_namespace(path) if path.is_file() else connection.namespace
 
@@ -213,7 +213,8 @@ def server_url(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> str:
 
 
 def _path_or_data(body: Mapping[str, Any], key: str) -> tuple[str | None, str | None]:
-    """Returns a file's path or the PEM text itself. Data takes precedence, as with kubectl."""
+    """Returns (path, None) for a file, (None, PEM text) for data, or (None, None). Data takes
+    precedence, as with kubectl."""
     data, path = body.get(f"{key}-data"), body.get(key)
     if data:
         try:
@@ -231,8 +232,8 @@ def _must_exist(path: str, what: str) -> None:
 
 
 def _cluster_info(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what an exec plugin with provideClusterInfo gets of a kubeconfig's cluster. If the CA
-    is in a file, the plugin gets its content, not the path."""
+    """Returns the cluster of a kubeconfig in the form that an exec plugin with provideClusterInfo
+    gets. If the CA is in a file, the form has the file's content, not its path."""
     info = {
         key: cluster[key]
         for key in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")

@@ -249,9 +249,9 @@ def _adapters(
 
 
 def only(names: str, **parts: Any) -> Any:
-    """Returns a type for `Decoder` with these fields, whose values may have any type. `parts` are
-    fields with a type of their own, such as one that `only` made. Other fields of an object are
-    skipped."""
+    """Returns a type for `Decoder` with the fields `names`, whose values may have any type, and the
+    fields `parts`, whose types are given, such as a type that `only` made. Other fields of an
+    object are skipped."""
     make: Any = TypedDict  # type checkers read fields only from a literal
     return make("Fields", {**dict.fromkeys(names.split(), Any), **parts}, total=False)
 
@@ -267,7 +267,7 @@ class Decoder(Generic[T]):
     def then(self, choose: Callable[[T], R]) -> "Decoder[R]":
         """Returns a decoder that keeps only the result of `choose` for each object.
 
-        The 50 MB of NodeViews of a list of 50,000 Nodes then never exist all at once.
+        So the NodeViews of a list of 50,000 Nodes, which take 50 MB, never exist all at once.
         """
         view = self._view
         return Decoder(self._raw, lambda raw: choose(view(raw)))

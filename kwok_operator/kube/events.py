@@ -182,10 +182,11 @@ class Recorder:
         return next((each.reason for each in record if each.reason in reasons), None)
 
     def emit_for_node(self, name: str, kind: EventType, reason: str, message: str) -> bool:
-        """Emits an Event about a node, beside the one of its group.
+        """Emits an Event about a node, in addition to the one about the node's group.
 
-        The recorder doesn't remember it, so a repetition costs a POST and a PATCH. Returns False if
-        it is dropped because many other Events wait.
+        The recorder keeps no record of it. If it is emitted again, the POST fails, and PATCHes
+        raise the count of the existing Event. Returns False if it is dropped because many other
+        Events wait.
         """
         if len(self._waiting) >= _MAX_WAITING_WITH_NODES:
             return False

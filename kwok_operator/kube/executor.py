@@ -117,7 +117,8 @@ class _Plan:
         return job
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends the plan: none of its further calls is started. The first error is kept."""
+        """Ends the plan: none of its further calls is started. Keeps `error`, unless the plan has
+        an earlier error."""
         self.over = True
         if self.error is None:
             self.error = error
@@ -201,11 +202,11 @@ class Executor:
 
         All plans of a `group` share its pace.
 
-        A call that raises one of ACCIDENTS (429, 5xx, no answer) is repeated later, as `patience`
-        allows, so it must be repeatable. One that raises another of FAILED_REQUEST is not repeated;
-        the plan goes on, unless many calls in a row are refused or have accidents. Any other error
-        stops the plan. The first error is raised once no call is in flight any more. Iterating over
-        `jobs`, and `stop`, must not raise.
+        A call that raises one of ACCIDENTS (429, 5xx, no answer) is repeated later, until the
+        weights of its failures add up to `patience`, so it must be repeatable. One that raises
+        another of FAILED_REQUEST is not repeated; the plan goes on, unless many calls in a row are
+        refused or have accidents. Any other error stops the plan. The first error is raised once no
+        call is in flight any more. Iterating over `jobs`, and `stop`, must not raise.
         """
         loop = asyncio.get_running_loop()
         plan = _Plan(self._group(group), iter(jobs), call, stop, loop.create_future(), patience)

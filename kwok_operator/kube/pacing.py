@@ -78,13 +78,14 @@ class Pace:
         return True
 
     def asked_to_wait(self, now: float, *, ticket: int, delay: float) -> bool:
-        """Pauses all calls for at least `delay` seconds; returns whether the limit was lowered."""
+        """Notes that the API server wants a pause: no call begins for `delay` seconds. Returns
+        whether the limit was lowered."""
         self._paused_until = max(self._paused_until, now + delay)
         return self._lower(now, ticket, self.limit // 2)
 
     def failed(self, now: float, *, ticket: int) -> bool:
-        """Notes a call that failed without an answer that asks to wait; returns whether the limit
-        was lowered."""
+        """Notes that a call failed, other than by an answer that wants a pause; returns whether the
+        limit was lowered."""
         return self._lower(now, ticket, self.limit * 3 // 4)
 
     def _lower(self, now: float, ticket: int, limit: int) -> bool:

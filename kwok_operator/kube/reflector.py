@@ -92,7 +92,7 @@ class Sink(Protocol[T_contra]):
 
 
 class _StreamError(Exception):
-    """The watch was open, but brought nothing usable."""
+    """A watch was opened, but the server sent an error in it, or ended it at once."""
 
 
 class Reflector(Generic[T]):
@@ -120,14 +120,14 @@ class Reflector(Generic[T]):
         optional: bool = False,
     ) -> None:
         """`gather_for()` returns the seconds for which events may be gathered now (gathering.py).
-        After a cut the server is checked; an answer after more than `away_after` seconds is late,
-        which counts as an outage. An `optional` resource need not be served: then the sink gets an
-        empty list, of version 0, and nothing is reported until it has been served once. `on_page`
-        gets each page of a list, before the sink's replace() gets all of it. `on_trouble` is called
-        with a sentence when lists or watches fail, and with None when they work again.
-        `on_restart(path, cause)` is called each time a watch or a list has ended: "closed" by the
-        server as requested, "expired" history, or "failed". `on_restored` is called when versions
-        go back, before the new list."""
+        After a watch was cut the server is checked; an answer after more than `away_after` seconds
+        counts as an outage. If an `optional` resource isn't served, the sink gets an empty list, of
+        version 0, and nothing is reported until it has been served. `on_page` gets each page of a
+        list, before replace() gets all of it. `on_trouble` gets a sentence when lists or watches
+        fail, and None when they work again. `on_restart(path, cause)` is called when a watch or a
+        list has ended: "closed" by the server as requested, "expired" history, or "failed".
+        `on_restored` is called when versions go back, before the new list.
+        """
         self.synced = asyncio.Event()
         """Set once the sink has received the first full list, and never cleared."""
         self.last_contact = clock()
@@ -167,7 +167,8 @@ class Reflector(Generic[T]):
 
     @property
     def just_served(self) -> bool:
-        """Whether an optional resource has been listed, but not watched yet.
+        """Whether an optional resource has not been watched yet since the API server began to serve
+        it.
 
         A list can be older than the watch cache that the server makes at the first request. Then
         the first watch is refused as expired, and all is listed again.
@@ -221,7 +222,7 @@ class Reflector(Generic[T]):
                 await self._back_off(error)
 
     def _has_none(self) -> None:
-        """Passes an empty list to the sink, as the resource isn't served."""
+        """Passes an empty list to the sink, as the API server doesn't serve the resource."""
         self.last_contact, self._version, self._just_served = self._clock(), None, True
         self._sink.replace((), 0)
         self.synced.set()
@@ -285,7 +286,8 @@ class Reflector(Generic[T]):
         self._newest = version
 
     async def _watch(self, version: int) -> None:
-        """Passes on events until the watch ends; raises an error if it brought nothing usable."""
+        """Passes on events until the watch ends. Raises an error if the watch fails, or if the
+        server ends it at once without an event."""
         low, high = WATCH_SECONDS
         seconds = low + int((high - low) * self._draw())
         started, heard, self._opened_at, self._cut = self._clock(), 0, None, False
@@ -316,11 +318,11 @@ class Reflector(Generic[T]):
         self._cut = lasted < seconds
 
     async def _check_server(self) -> None:
-        """Checks whether the server answers, after a silence or an early end; raises an error if
-        not.
+        """Checks whether the server answers, after a watch was silent or ended early; raises an
+        error if not. If the answer is late, or older than the last version, all is listed again.
 
-        Usually it does: a watch of a kind without changes is silent, as it gets no bookmarks unless
-        etcd reports its progress more often than by default.
+        A silent watch alone is no failure: if a kind has no changes, its watch gets no bookmarks
+        unless etcd reports its progress more often than by default.
         """
         self._opened_at = None
         answer = await self._client.request("GET", self._path, params={"limit": "1"})

@@ -83,7 +83,8 @@ async def call_with_retries(
     draw: Callable[[], float] = random.random,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> T:
-    """Awaits `call()`, and repeats it after ACCIDENTS, at most `retries` times."""
+    """Awaits `call()`, and repeats it after an error in ACCIDENTS (429, 5xx, no answer), at most
+    `retries` times."""
     attempt = 0
     while True:
         try:

@@ -27,8 +27,8 @@ _MARK: Final = f',"{CUT}":true'.encode()
 
 
 def shallow(text: bytes, *, objects: int) -> bytes:
-    """Returns the text without the parts that nest too deep. `objects` is the level at which the
-    objects in it begin, such as OF_LIST."""
+    """Returns a JSON text without the parts that nest too deep. `objects` is the level of nesting
+    at which the text's Kubernetes objects begin, such as OF_LIST."""
     # Most texts have fewer brackets than allowed levels, so they needn't be parsed.
     most = MOST + objects - 1
     if text.count(b"{") + text.count(b"[") <= most or not _too_deep(text, most):

@@ -14,7 +14,7 @@ READ_BUFFER: Final = 2**15
 
 
 class _Shared(threading.local):
-    """The buffer of this thread."""
+    """A read buffer per thread, which all TLS connections of the thread share."""
 
     def __init__(self) -> None:
         self.buffer = bytearray(READ_BUFFER)
