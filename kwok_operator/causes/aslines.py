@@ -80,7 +80,7 @@ class AsLines:
             self._lines.append(NodeLine(max(self._at(ready), created), name, state))
 
     def lost_node(self, name: str) -> None:
-        """Adds the node of the pod as a node that no longer exists: only its name is known."""
+        """Adds the pod's node, which no longer exists; only its name is known."""
         state = NodeState(ready=True, created=-1.0)  # when it was created isn't known
         self._lines += [NodeLine(0.0, name, state), NodeLine(self.now, name, None)]
 
@@ -105,7 +105,7 @@ class AsLines:
                 self._lines.append(GroupLine(0.0, each.name, state))
 
     def pool(self, body: Body) -> None:
-        """Notes that Karpenter runs, or ran: a NodePool shows that."""
+        """Notes that Karpenter runs or ran, as the existence of a NodePool shows."""
         self.autoscaled = True
 
     def claim(self, body: Body) -> None:
@@ -194,9 +194,8 @@ class AsLines:
                 yield NodeClaimLine(self.now, named.node_claim, None)
 
     def _at(self, stamp: object) -> float:
-        """Converts a timestamp to seconds since the pod was created, for a recorded state. Returns
-        `now` if it is no timestamp.
-        """
+        """Converts a timestamp to seconds since the pod was created, at most `now`. Returns `now`,
+        the present in these seconds, if it is no timestamp."""
         return min(self._clock.at(stamp, seen=self.now), self.now)
 
 

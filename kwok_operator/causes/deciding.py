@@ -377,7 +377,8 @@ def _from_groups(pod: SeenPod, cluster: SeenCluster, end: float) -> Cause:
 
 
 def _failing(name: str, group: SeenGroup, *, since: float = 0.0) -> str:
-    """Returns why the group's instances can't be created; empty if they can."""
+    """Returns why the group's instances can't be created, by the last failure since the time
+    `since` or by the group's state; empty if they can."""
     last = group.failed.kept[-1] if group.failed.kept else None
     says = last.text.removeprefix(f"{name}: ") if last and last.at >= since else group.state.says
     return _shortened(says)
@@ -397,9 +398,10 @@ def _short(message: str) -> str:
 
 
 def named_groups(refusal: GroupRefusal, cluster: SeenCluster) -> list[GroupRefusal]:
-    """Splits a refusal that gives only a number of groups into one for each group, with its name:
-    the groups at their maximum or in back-off, if they are exactly as many. Call it as soon as the
-    refusal is read, as these states change."""
+    """Splits a refusal that only counts its groups into one for each group, with the group's name.
+    These are the groups at their maximum, or in back-off, as the refusal says. If they aren't
+    exactly as many, the refusal stays whole. Call it as soon as the refusal is read, as the groups
+    change."""
     groups, why = cluster.groups.items(), dict[str, str]()
     if refusal.names:
         return [refusal]

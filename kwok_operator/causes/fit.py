@@ -73,7 +73,7 @@ class Fit:
     """Why no node can take the pod, if the reason lies in the pod; in the scheduler's words."""
 
     def reasons(self) -> dict[str, int]:
-        """Returns how many nodes each reason applies to, as the scheduler's message counts them."""
+        """Returns, for each reason, how many nodes it applies to, as in the scheduler's message."""
         counts: dict[str, int] = {}
         for each in self.kept_off:
             counts[each.reason] = counts.get(each.reason, 0) + each.nodes

@@ -363,7 +363,8 @@ async def _pod(reader: ClusterReader, namespace: str, name: str) -> Body:
 
 
 def _hint(name: str, here: list[str], elsewhere: list[str]) -> str:
-    """Returns a hint with existing pods whose names are like the one that doesn't exist."""
+    """Returns a hint about the pod `name`, which its namespace lacks: the namespaces that have one
+    (`elsewhere`), else similar names among the pods of its namespace (`here`)."""
     if elsewhere:
         return f"; one of that name is in namespace {few_names(elsewhere)}"
     begun = [each for each in here if each.startswith(name)]

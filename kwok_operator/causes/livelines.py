@@ -104,7 +104,7 @@ def _group(each: GroupStatus) -> str:
 
 
 def pool_lines(pools: Sequence[Body]) -> Iterator[str]:
-    """Yields Karpenter's NodePools: their limits, and the conditions that are not True."""
+    """Yields Karpenter's NodePools: their limits, and the conditions that are False."""
     for body in pools[:_MOST]:
         limits = as_texts(value_at(body, "spec", "limits"))
         used = as_texts(value_at(body, "status", "resources"))

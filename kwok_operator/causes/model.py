@@ -220,8 +220,8 @@ def remedy_of(reasons: Iterable[str]) -> str:
 
 def known_reasons(text: str) -> frozenset[str]:
     """Returns the known reasons for adding no node that a text of the scheduler or an autoscaler
-    contains. Two kinds that explain little are left out if there are other reasons: that groups are
-    for other pods, and that nodes are full."""
+    contains. Two kinds of reasons explain little, and are left out if there are others: that groups
+    are for other pods, and that nodes are full."""
     reasons = {each for each in (*_PASSING, *_FITTING) if each in text}
     reasons -= {one for one in reasons for other in reasons if one != other and one in other}
     for general in _GENERAL:
@@ -239,8 +239,7 @@ def refusals_in_words(refusals: Sequence[GroupRefusal]) -> str:
 
 def no_autoscaler(scheduler: str, too_large: str = "") -> Cause:
     """The cause of a pod that no autoscaler considers. `scheduler` is the scheduler's message;
-    empty if there is none.
-    """
+    empty if there is none. `too_large` says which resource no node has enough of for the pod."""
     return Cause(
         CauseKind.NO_AUTOSCALER,
         f"no node fits the pod ({scheduler or 'the scheduler has not said why'}), and nothing"
@@ -471,9 +470,8 @@ def running(waited: float, longest: str = "") -> Cause:
 
 
 def held(by: str) -> Cause:
-    """The cause of a pod that runs, and whose PodDisruptionBudget keeps its node. `by` is a clause
-    with the text of the Event: `its node is kept: ...`.
-    """
+    """The cause of a pod that runs, and whose PodDisruptionBudget protects its node from removal.
+    `by` is a clause with the text of the Event: `its node is kept: ...`."""
     return Cause(
         CauseKind.HELD,
         f"the pod runs, and {by}",

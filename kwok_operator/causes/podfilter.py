@@ -1,7 +1,8 @@
 """Selects the pods that `kwok-operator why RECORDING POD` explains, and skips lines of other pods.
 
 Most lines of a recording are about pods, and decoding their JSON takes most of the time. So lines
-of other pods aren't decoded: they are recognised by their bytes, as `encode` writes them.
+of other pods aren't decoded: they are recognised by their first bytes, whose form is fixed by
+`encode` in rehearsal/judge/recording.py.
 """
 
 import re

@@ -105,7 +105,8 @@ class NodeUse:
 
 
 class PodsOnNodes:
-    """All pods on nodes, summed up for one waiting pod. `add` must get each of them once."""
+    """All pods on nodes, summed up for one waiting pod. The caller must pass each pod to `add`
+    once."""
 
     def __init__(self, pod: PodNeeds, namespaces: Namespaces) -> None:
         self.pod = pod

@@ -52,9 +52,8 @@ def every_pod(name: str, state: PodState) -> bool:
 
 class Explainer:
     """Reads the lines of a recording, and yields the chains of causes of the pods for which
-    `wanted`, called with the pod's name and first state, is true. For `events_read` and
-    `autoscalers_read` see SeenCluster.
-    """
+    `wanted`, called with the pod's name and first state, is true. `events_read` and
+    `autoscalers_read` say which facts could be read (see SeenCluster)."""
 
     def __init__(
         self,
@@ -301,9 +300,8 @@ def _refuses(
     line: EventLine,
     cluster: SeenCluster,
 ) -> None:
-    """Notes that an autoscaler adds no node for the pod. A decision of another autoscaler to add a
-    node stays valid.
-    """
+    """Notes that an autoscaler adds no node for the pod. If another autoscaler has decided to add
+    one, this decision stays valid, and the refusal only becomes a step of the chain."""
     if pod.bound is not None or refusals is None:
         return
     if pod.decided is None or pod.decided_by == who:

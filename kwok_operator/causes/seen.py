@@ -158,7 +158,7 @@ class SeenCluster:
     """A cache: the sentences of `deciding` on groups, until something but a pod changes."""
 
     def changed(self) -> None:
-        """Clears the caches `named` and `hints`; called when a group or a node has changed."""
+        """Clears the caches `named` and `hints`. To be called when a group or node has changed."""
         self.named.clear()
         self.hints = None
 

@@ -1,10 +1,10 @@
-"""Shows chains of causes as lines of text: one pod's chain, or answers by workload.
+"""Shows chains of causes as lines of text: one pod's chain, or a summary by workload.
 
     Chain --chain_lines--> lines
     Chain --Answers.add--> counts by workload and cause --lines, worst--> lines
 
-An answer counts the pods of a workload that have the same cause, and quotes the one that waited
-longest.
+A line of the summary counts the pods of a workload that have the same cause, and quotes the one
+that waited longest.
 """
 
 from collections import defaultdict
@@ -87,7 +87,7 @@ _Key = tuple[CauseKind, str]
 
 
 class Answers:
-    """Counts chains by workload and cause, to answer why the pods of a workload waited."""
+    """Counts chains by workload and cause, for a summary of why each workload's pods waited."""
 
     def __init__(self) -> None:
         self._workloads: dict[str, dict[_Key, _Alike]] = {}
@@ -153,9 +153,8 @@ class Answers:
 
 
 def _answer(key: _Key, alike: _Alike, *, of: int) -> tuple[str, str]:
-    """Returns a sentence on pods with the same cause, and the remedy. `of` is the number of all
-    pods of the workload.
-    """
+    """Returns a sentence on the pods of a workload that have the same cause, and the remedy. `of`
+    is the number of all pods of the workload."""
     kind, longest = key
     count, most, chain = len(alike.waits), max(alike.waits), alike.example
     if chain is None:
