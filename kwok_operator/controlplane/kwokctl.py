@@ -167,7 +167,7 @@ class _Begun(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kwokctl:
-    """A kwokctl program, and what it needs to know for each of its commands."""
+    """A kwokctl program, with the paths and settings that its commands need."""
 
     program: Path
     kubectl: Path
@@ -229,7 +229,7 @@ class Kwokctl:
         return stages
 
     def start(self, name: str, *, check: Callable[[], None]) -> None:
-        """Start the components of a cluster that have no pid file."""
+        """Start those components of a cluster that have no pid file. `check` is as in `create`."""
         self._run("start", name=name, flags=[], check=check)
 
     def _run(

@@ -236,13 +236,14 @@ def _home(name: str, *, settings: Settings) -> Path:
 
 
 def owner_lock(name: str, *, settings: Settings) -> Path:
-    """Return the lock that the program which owns a cluster holds. If it is free, the cluster has
-    no owner."""
+    """Return the path of the lock that the program which owns a cluster holds. If no program holds
+    it, the cluster has no owner."""
     return settings.cache / "clusters" / f"{name}.owner"
 
 
 def user_lock(name: str, *, settings: Settings) -> Path:
-    """Return the lock that a program holds while it uses a cluster that stays for others."""
+    """Return the path of the lock that a program holds while it uses a cluster that outlives the
+    program."""
     return settings.cache / "clusters" / f"{name}.used"
 
 

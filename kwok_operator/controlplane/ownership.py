@@ -1,11 +1,12 @@
 """Clusters that are removed when the program that made them ends, and clusters that stay for the
 next program.
 
-    temporary: remove clusters without an owner -> own a name -> create -> the block -> remove
+    temporary: remove clusters without an owner -> own a name -> create -> run the block -> remove
 
 An owner holds the lock `clusters/<name>.owner`, which the kernel releases when the owner ends,
 however that happens. So a cluster whose lock is free has no owner, and the next program that makes
-a cluster removes it. Programs that the block starts in the cluster must be ended by the block.
+a cluster removes it. If the block of `temporary` starts programs in the cluster, it must also end
+them.
 
 A cluster that stays has a name with a number. Its user holds the lock `clusters/<name>.used`.
 """
@@ -117,8 +118,8 @@ async def async_temporary(
 
 @contextlib.contextmanager
 def free_name(prefix: str, *, settings: Settings) -> Iterator[str]:
-    """Yield the first of the names `prefix`-1, `prefix`-2, ... that no other program uses, and use
-    it for the length of the block."""
+    """Yield the first of the names `prefix`-1, `prefix`-2, ... that no other program uses. During
+    the block the name's lock is held, so that other programs take other names."""
     with contextlib.ExitStack() as stack:
         for number in itertools.count(1):
             name = f"{prefix}-{number}"
@@ -129,7 +130,8 @@ def free_name(prefix: str, *, settings: Settings) -> Iterator[str]:
 
 
 def remove_unused(prefix: str, *, settings: Settings) -> list[str]:
-    """Remove the clusters of `free_name` that no program uses. Return their names."""
+    """Remove the clusters named `prefix`-1, `prefix`-2, ... that no program uses. Return their
+    names."""
     removed = []
     for name in names(settings=settings):
         if re.fullmatch(rf"{re.escape(prefix)}-\d+", name):

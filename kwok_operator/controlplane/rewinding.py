@@ -90,7 +90,8 @@ class Rewinder:
         }
 
     def noted(self) -> dict[str, tuple[str, int]]:
-        """Returns the state that was noted, as JSON can encode it, for another Rewinder."""
+        """Returns the state that `note` has noted, as JSON can encode it, for `take` of another
+        Rewinder."""
         return self._kept
 
     def take(self, noted: Mapping[str, Sequence[Any]]) -> None:
@@ -120,8 +121,8 @@ class Rewinder:
         self._start_components()
 
     def reap(self) -> None:
-        """Waits for the processes of components that were started here, once the cluster is
-        removed, so that no zombies stay."""
+        """Waits for the end of the components' processes that `rewind` has started, so that no
+        zombies stay. To be called once the cluster is removed."""
         for child in self._children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_READY_SECONDS)
@@ -135,8 +136,8 @@ class Rewinder:
         return sorted(key for key in {*there, *kept} if there.get(key) != kept.get(key))
 
     def _recognise(self) -> None:
-        """Notes the new revision of each key that has its noted value again, so that it no longer
-        counts as changed."""
+        """Notes the present revision of each key whose value equals the noted one, so that the key
+        doesn't count as changed."""
         for key, kv in self._read(values=True):
             if key in self._kept and kv["value"] == self._kept[key][0]:
                 self._kept[key] = (kv["value"], _revision(kv))

@@ -77,7 +77,7 @@ def find_kubectl(settings: Settings) -> Path:
 
 
 class _Finder:
-    """One search for tools, and the paths that it has so far."""
+    """One search for tools, with the paths of the tools that it has so far."""
 
     def __init__(self, toolsets: list[ToolSet], *, settings: Settings, reporter: Reporter) -> None:
         self._toolsets = toolsets

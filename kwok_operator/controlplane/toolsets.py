@@ -3,8 +3,8 @@
 A tool set is a directory with a go.mod whose `tool` directives name the programs to build; the
 version of one module in it is the version of all of them. The go.mod is the only place that has a
 version: it decides which release is downloaded, and which program on PATH is accepted. `load`
-returns the sets that a cluster of a Kubernetes version needs. Sets that only tests need are not
-among them: tests name their directories.
+returns the sets that a cluster of a Kubernetes version needs. Sets that only tests need are left
+out; tests name the directories of those sets.
 """
 
 from __future__ import annotations
