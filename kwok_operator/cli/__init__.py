@@ -1,2 +1,1 @@
-"""The command line. The commands that need few lines are here as a whole: validate, install,
-uninstall."""
+"""The command line. Small commands are wholly in this folder: validate, install, uninstall."""

@@ -31,7 +31,8 @@ _FDS: Final = 3
 
 
 class _Forked:
-    """A forked process that calls `become` and ends, with the methods that keeper.py uses."""
+    """A process, forked from this one, that calls `become` and ends. It has the methods that
+    keeper.py needs of a process."""
 
     def __init__(self, become: Callable[[], int]) -> None:
         self.returncode: int | None = None

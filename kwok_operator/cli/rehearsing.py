@@ -228,9 +228,9 @@ def _complain_of(error: Exception) -> None:
 
 
 def checked(settings: RehearseSettings, *, programs_later: bool = False) -> ScenarioFile:
-    """Returns the scenario with all its mistakes. Raises SettingsError if its file can't be read.
-    With `programs_later` nothing is to be played: then a missing program is no mistake, unless
-    --binary names its path."""
+    """Reads a scenario and checks it. The result has the scenario and all its mistakes. Raises
+    SettingsError if its file can't be read. `programs_later`: nothing is to be played now, so a
+    missing program is no mistake, unless --binary names its path."""
     from kwok_operator.rehearsal.loading import load_demo, load_scenario
 
     around = surroundings(settings, programs_later=programs_later)
@@ -294,7 +294,8 @@ def report_findings(findings: Iterable[Finding]) -> None:
 
 
 def report_unchecked(scenario: str, unchecked: Sequence[str]) -> None:
-    """Prints one line on what a check has left out. This is no problem of the scenario."""
+    """Prints one line that lists the parts of a scenario that were left unchecked, if any. They
+    don't count as mistakes."""
     if unchecked:
         complain(f"kwok-operator: {scenario}: not checked: {'; '.join(unchecked)}")
 

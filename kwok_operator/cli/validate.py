@@ -1,5 +1,5 @@
-"""`kwok-operator validate FILE...` and `convert FILE...`: show what files would do in a cluster,
-without one.
+"""`kwok-operator validate FILE...` and `convert FILE...`: show, without a cluster, what the objects
+in files would do in one.
 
 This module only reads files and prints: groups on standard output, problems and notes on standard
 error. The checks themselves are in other modules, which are pure.
