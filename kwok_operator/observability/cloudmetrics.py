@@ -54,8 +54,8 @@ class CloudNumbers:
     )
 
     def add(self, other: "CloudNumbers") -> None:
-        """Adds another group's present instances to these. Its counters are left out, as
-        `GroupCollector.counted` has the sums of counters."""
+        """Adds another group's present instances to these. Leaves out counters, whose sums are in
+        `GroupCollector.counted`."""
         pairs = zip(self.instances, other.instances, strict=True)
         self.instances = tuple(a + b for a, b in pairs)
 

@@ -41,8 +41,8 @@ class GroupNumbers:
     """The numbers of the group's simulated cloud; None if it has no spec.cloud."""
 
     def add(self, other: "GroupNumbers") -> None:
-        """Adds another group's present numbers to these. Its counters are left out, as
-        `GroupCollector.counted` has the sums of counters."""
+        """Adds another group's present numbers to these. Leaves out counters, whose sums are in
+        `GroupCollector.counted`."""
         self.target += other.target
         self.nodes = tuple(a + b for a, b in zip(self.nodes, other.nodes, strict=True))
         pairs = zip(self.conditions, other.conditions, strict=True)
@@ -68,7 +68,8 @@ class GroupCollector(Collector):
     group is deleted."""
 
     def of(self, name: str) -> GroupNumbers:
-        """Returns a group's numbers, all 0 for a new group. The operator sets them at each pass."""
+        """Returns a group's numbers, for the operator to set at each reconcile pass. They are all 0
+        for a new group."""
         numbers = self.own.get(name) or self.sharing.get(name)
         if numbers is None:
             place = self.own if len(self.own) < self.limit else self.sharing

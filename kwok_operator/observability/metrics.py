@@ -2,7 +2,7 @@
 
     what happens ──> counters, histograms ─┐
     groups: numbers as of the last pass ───┼──> registry ──> /metrics
-    gauges that call when they are read ───┘
+    gauges: functions called when read ────┘
 
 The number of series is bounded: labels are methods, codes, kinds of objects, conditions and groups
 (groupmetrics.py), never a node's name. An event about a node costs one addition.
@@ -171,7 +171,8 @@ class Metrics(ProcessMetrics):
         self._set_up_pace()
 
     def _set_up_pace(self) -> None:
-        """Adds metrics that show whether the API server, or the operator itself, is slow."""
+        """Adds metrics on throttled and repeated writes of nodes, and on delays of the event loop.
+        They show whether the API server, or the operator itself, is slow."""
         self.node_writes_throttled = Counter(
             "kwok_operator_node_writes_throttled",
             "Writes of nodes that the API server asked to come back with later.",
@@ -197,8 +198,8 @@ class Metrics(ProcessMetrics):
         self._longest = {"wall": 0.0, "cpu": 0.0}
 
     def provider_problems(self, counts: Mapping[str, int]) -> None:
-        """Sets the number of problems of the provider config by reason; missing reasons are set to
-        0."""
+        """Sets the number of problems of the provider config by reason; removes the series of all
+        other reasons."""
         self._provider_problems.clear()
         for reason, count in counts.items():
             self._provider_problems.labels(reason).set(count)
@@ -275,7 +276,8 @@ class Metrics(ProcessMetrics):
         numbers.requested_at = _epoch(oldest_pending) if oldest_pending else None
 
     def cloud(self, group: str, states: Mapping[_Name, int] | None) -> None:
-        """Sets a group's instances by state; None if it has no spec.cloud (any more)."""
+        """Sets a group's instances by state; `states` is None if the group has no spec.cloud (any
+        more)."""
         numbers = self._groups.of(group)
         if states is None:
             numbers.cloud = None
