@@ -43,7 +43,8 @@ class Groups:
     def __call__(
         self, groups: GroupsGiven, *, within: float | None = _WITHIN
     ) -> dict[str, list[str]]:
-        """Makes or changes groups; returns the names of the nodes of each, once they are usable.
+        """Makes or changes groups; returns the names of each group's nodes, once the nodes are
+        usable.
 
         With `within=None`, returns at once, with the nodes that exist by then. Raises GroupError,
         ManifestError, KubectlError.
@@ -98,7 +99,8 @@ class Groups:
 
 
 def manifests(given: GroupsGiven) -> list[Manifest]:
-    """Returns the objects for a short description. Raises GroupError, ManifestError."""
+    """Returns the Kubernetes objects that a short description of groups stands for. Raises
+    GroupError, ManifestError."""
     documents = load_documents(given, where="groups") if isinstance(given, str) else [given]
     objects = [each for one in documents if one is not None for each in _objects(one)]
     if not objects:

@@ -20,7 +20,8 @@ class RehearseError(KwokOperatorError):
 
 
 class FiguresFound(dict[str, float]):
-    """Figures of a rehearsal by their names. Those with nothing to measure are missing."""
+    """The figures (measured values) of a rehearsal by their names. Figures with nothing to measure
+    are missing."""
 
     def __missing__(self, name: str) -> float:
         __tracebackhide__ = True
@@ -52,7 +53,8 @@ class Rehearsed:
 
     @property
     def failures(self) -> list[str]:
-        """Returns a sentence for each expectation that failed, and one if the run broke off."""
+        """Returns a sentence for each expectation that failed; before these, if the run broke off,
+        one that says why."""
         off = self.verdict["brokenOff"]
         failed = [each for each in self.expectations if not each["held"]]
         return [*([off] if off else []), *(f"{each['name']}: {each['reason']}" for each in failed)]
