@@ -2,10 +2,10 @@
 
 Owns how a Kubernetes object becomes a Python value and back: camelCase outside, snake_case inside,
 frozen, unknown fields ignored, null and a missing field the same. Owns the value types (quantities,
-label values, taint keys) together with the limits that the API server enforces, and the form of a
-rule, which each model gives in CEL and in Python.
+label values, taint keys) together with the limits that the API server enforces, and the class of
+the models' rules, each of which is written both in CEL and in Python.
 
-It knows no field of any kind, and refuses nothing beyond the schema: an object that the API server
+It knows the fields of no kind, and refuses nothing beyond the schema: an object that the API server
 has stored must always be readable here.
 """
 
@@ -117,7 +117,8 @@ def rules(*given: ApiRule) -> ConfigDict:
 
 
 def matches(pattern: str, *, of: str = "self") -> str:
-    """Returns a CEL expression: whether the string `of` matches a pattern."""
+    """Returns a CEL expression that is true if the string matches a pattern. `of` is the CEL
+    expression for the string."""
     return f"{of}.matches(r'{pattern}')"
 
 
@@ -135,8 +136,8 @@ def at_least_one_of(*fields: str, message: str) -> ApiRule:
 
 
 def exactly_one_of(*fields: str, of: str = "", message: str = "") -> ApiRule:
-    """Returns the rule that exactly one of these fields is set. The default message is made of `of`
-    and the fields' names."""
+    """Returns the rule that exactly one of these fields is set. The default message begins
+    with `of`, which says what has the fields, as in `of="template.from.nodes "`."""
     given = ", ".join(f"has(self.{field})" for field in fields)
     return ApiRule(
         f"[{given}].filter(given, given).size() == 1",
