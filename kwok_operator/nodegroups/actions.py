@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Actions:
-    """Deletes and patches the nodes that plans name, and lets pods on new nodes."""
+    """Deletes and patches the nodes that plans name, and removes the taint of new nodes."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

@@ -51,10 +51,10 @@ class RefusedError(KwokOperatorError):
 class Fleet:
     """A group and its instances, by serial (the number in the name of a node).
 
-    `present` maps the serials of Nodes that aren't terminating to their names; `leaving` are the
-    serials of those that are. `batches` are the serials that were requested, including those that
-    have a Node; `gone` those of them whose Node no longer exists. `ended` are serials of Nodes that
-    the simulated cloud takes back. `next_serial` is the first that was never used.
+    `present` maps serials to names of Nodes that aren't terminating; `leaving` are the serials of
+    terminating Nodes. `batches` have all requested serials, with or without a Node; `gone` are the
+    requested serials whose Node no longer exists. `ended` are serials of Nodes that the simulated
+    cloud takes back. `next_serial` is the lowest serial that was never used.
     """
 
     group: str
@@ -95,7 +95,7 @@ class Fleet:
 
     @cached_property
     def plan(self) -> Plan:
-        """The operator's next plan, if neither --max-total-nodes nor addresses limit it."""
+        """The operator's next plan, as if neither --max-total-nodes nor addresses limited it."""
         observed = ObservedGroup(
             nodes=self.present,
             terminating=self.leaving,
@@ -209,11 +209,11 @@ def delete(fleet: Fleet, victims: Iterable[Victim]) -> Change | None:
 
 
 def decrease(fleet: Fleet, delta: int) -> Change | None:
-    """Returns the change that cancels `-delta` instances without a Node, or fewer if there are not
-    so many or the minimum forbids it; None if there is none to cancel.
+    """Returns the change that cancels up to `-delta` instances without a Node, but keeps the target
+    at least at the minimum; None if it can cancel none.
 
-    Instances that status records are named for deletion, as their Node may be created meanwhile.
-    Raises RefusedError if `delta` is not negative.
+    For instances that are in status already, it also puts their names into `nodesToDelete`, as the
+    operator may be creating their Nodes now. Raises RefusedError if `delta` is not negative.
     """
     if delta >= 0:
         raise RefusedError(RefusalReason.INVALID, f"the decrease must be negative, and is {delta}")

@@ -34,7 +34,7 @@ class NodeBudget:
 
     def grant(self, name: str, nodes: int, *, wants_more: bool) -> None:
         """Records how many nodes a group has or is going to have, and whether it waits for room for
-        more. If it gives up nodes, waiting groups are woken."""
+        more. If the number has fallen, calls `freed` for each waiting group."""
         before = self._granted.get(name, 0)
         self._granted[name] = nodes
         if wants_more:
@@ -45,7 +45,7 @@ class NodeBudget:
             self._wake(but=name)
 
     def release(self, name: str) -> None:
-        """Frees the nodes that were granted to a deleted group, and wakes groups that wait."""
+        """Frees the room of a deleted group, and calls `freed` for each group that waits."""
         self._waiting.discard(name)
         if self._granted.pop(name, 0):
             self._wake(but=name)

@@ -339,8 +339,8 @@ def _drop(mapping: dict[str, Any], keys: frozenset[str]) -> None:
 
 
 def _identity(metadata: Node, spec: Node, status: Node) -> frozenset[str]:
-    """Returns values that identify one machine: addresses, cloud id, UUIDs, a name like a
-    host's."""
+    """Returns the values that identify the machine of a Node: its addresses, cloud id and UUIDs,
+    and for a Node from a cluster its name and hostname."""
     node_info, pod_cidrs = status["nodeInfo"], spec.get("podCIDRs")
     values = [node_info.get(key) for key in _NODE_INFO_OF_A_MACHINE]
     values += [metadata.get("uid"), spec.get("podCIDR")]

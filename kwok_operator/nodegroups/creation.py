@@ -51,8 +51,8 @@ whether more are still wanted."""
 
 
 class NodePoster:
-    """Creates single nodes. `count_request` is called for each request after the first, to count it
-    against --max-qps.
+    """Creates single nodes. The executor counts the POST against --max-qps; `count_request` is
+    called to count each further request.
 
     The executor calls `create`, which makes each request once, because after a 429, a 5xx or no
     answer the executor repeats the whole call. If the first POST has created the node, the second
@@ -157,7 +157,8 @@ class NodeCreation:
 
 
 class _PlannedNodes:
-    """The nodes that one plan adds, by serial. With an `endpoint` they are born Ready."""
+    """Creates the nodes that one plan adds. If kwok's kubelet `endpoint` is given, it creates them
+    Ready."""
 
     def __init__(
         self,

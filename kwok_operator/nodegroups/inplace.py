@@ -27,10 +27,11 @@ _TAINTS_LIST = constants.TEMPLATE_TAINTS_ANNOTATION
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """The merge patches of a node, to be written in this order; None if there is nothing to write.
+    """The merge patches of a node: `status` is written first, then `rest`; each is None if it would
+    change nothing.
 
-    `rest` has the hash of the template. It is written last, so a node that got only the patch of
-    its status still counts as outdated.
+    `rest` has the hash of the template, so a node that got only the first patch still counts as
+    outdated.
     """
 
     status: dict[str, Any] | None

@@ -53,8 +53,8 @@ class KwokLink:
     """Knows whether kwok is alive, and its endpoint.
 
     `clock` returns monotonic seconds. `born_ready(group)` says whether the group's nodes may be
-    created Ready. If not, Stages of users may write any address into them, so the endpoint is not
-    learned from them.
+    created Ready. The endpoint is not learned from nodes for which it returns False: Stages that
+    users wrote may put any address into those.
     """
 
     def __init__(
@@ -122,7 +122,8 @@ class KwokLink:
         return self._clock() < self._trusted_until
 
     def wants_scout(self) -> bool:
-        """Whether a scout may be sent now. After one has failed, none is sent for some seconds."""
+        """Whether a scout (a node that is created without Ready, to see whether kwok initialises
+        it) may be sent now. After one has failed, none is sent for some seconds."""
         return self._clock() >= self._next_scout
 
     async def look(self, nodes: Iterable[str]) -> None:
@@ -215,8 +216,8 @@ class KwokLink:
             self._holder = lease.holder if lease is not None else None
 
     async def _read_again(self) -> None:
-        """Reads the followed Lease again, to see whether kwok has renewed it, and that of the
-        oldest node that had none, to see whether kwok has taken it. Either is a sign of life."""
+        """Looks for a sign of life of kwok in two Leases: the followed one, which kwok may have
+        renewed, and the Lease of the oldest node that had none, which it may have taken."""
         started, before = self._clock(), self._followed
         taken = (
             self._oldest_unleased is not None
@@ -288,8 +289,8 @@ class KwokLink:
         self.problem = KWOK_MISSING.format(why=why)
 
     async def _may_live(self, since: float, scout: str) -> bool:
-        """Whether kwok may be alive though it did not initialise the scout in time, because it is
-        busy or slow."""
+        """Whether kwok may be alive, but too busy to initialise the node `scout` in time: it has
+        given a sign of life since `since`, or renewed a Lease not long ago."""
         async with self._looking:
             await self._read_again()
         if self._alive_at >= since or await self._lease(scout) is not None:

@@ -52,12 +52,12 @@ class NodeRecord:
     """What is known of one node.
 
     `group` is the value of its label, "" for Karpenter's nodes. `owner` is the uid of the group
-    that made it, "" if annotation and ownerReference don't agree on one. `serial` is the number in
-    its name, None if the owner does not give such names. `deleting`: it has a deletionTimestamp,
-    which nobody can remove. `held`: a finalizer delays its deletion. `dismissed`: the operator has
-    deleted it, perhaps after somebody else. `endpoint` is set for a Ready node, and for one that
-    the operator may make Ready. Kubernetes keeps pods off nodes that are `tainted`, as any new node
-    is, or `unreachable` (nodegroups/usable.py).
+    that made it, "" unless annotation and ownerReference both name it. `serial` is the number in
+    its name, None if the name isn't one that the owner gives. `deleting`: it has a
+    deletionTimestamp, which nobody can remove. `held`: a finalizer delays its deletion.
+    `dismissed`: the operator has sent a DELETE, even if others sent one before. `endpoint` is set
+    for a Ready node, and for one that the operator may make Ready. Kubernetes keeps pods off nodes
+    that are `tainted`, as any new node is, or `unreachable` (nodegroups/usable.py).
     """
 
     name: str
@@ -155,9 +155,8 @@ class NodeCache:
     """The nodes by group (as their label says) and name.
 
     `changed(group)` is called after changes that may concern the group. `initialised(name,
-    endpoint, ...)` is called when a Ready node has a kubelet endpoint that the cache did not know:
-    the operator may have written the endpoint of a node that is seen for the first time, but only
-    kwok can have written a later one.
+    endpoint, ...)` is called when the kubelet endpoint of a Ready node is new or has changed. The
+    first endpoint of a node may be the operator's own; only kwok can have written a later one.
     """
 
     def __init__(
@@ -203,17 +202,18 @@ class NodeCache:
             self._strays.setdefault(record.group, {})[record.name] = record
 
     def occupied(self, domain: str, *, apart: str) -> Set[int]:
-        """Returns the numbers of the places that are taken in a topology domain: by cached nodes,
-        and by strays (nodes that vanished from the watch), except those of the group `apart`."""
+        """Returns the numbers of the places (such as slots of racks) that are taken in a topology
+        domain: by any cached node, or by a stray (a node that vanished from the watch, and may
+        still exist) of any group but `apart`."""
         held = self._places.of(domain)
         groups = (group for group in self._strays if group != apart)
         away = frozenset[int]().union(*(self.places_of_strays(g, domain=domain) for g in groups))
         return held | away if away else held
 
     def places_of_strays(self, group: str, *, domain: str) -> frozenset[int]:
-        """Returns the numbers of the places in a topology domain where a group's strays were last
-        seen. Strays are nodes that vanished from the watch; they may exist and stand there still.
-        """
+        """Returns the numbers of the places (such as slots of racks) in a topology domain that a
+        group's strays had: nodes that vanished from the watch. A stray that still exists has its
+        place still."""
         standing = (stray.place for stray in self.strays(group).values())
         return frozenset(p.number for p in standing if p is not None and p.domain == domain)
 

@@ -62,8 +62,8 @@ class Stored(NamedTuple):
 
 
 class NodeWriter:
-    """Writes nodes with one or few requests each. `count_request` is called for each request after
-    the first, to count it against --max-qps.
+    """Writes nodes with one or few requests each. The executor counts the first request of a write
+    against --max-qps; `count_request` is called to count each further one.
 
     `pods_refused(group, sentence)` is called once if the operator may not delete a group's pods.
     """
@@ -386,8 +386,8 @@ class NodeWriter:
         return stored if stored is not None and stored.node.uid == record.uid else None
 
     async def _forget(self, name: str, error: NotFoundError) -> None:
-        """Removes a node from the cache if a list lacks it, too; if a list has it, raises
-        ServerError, so that the request is tried again."""
+        """Removes a node from the cache after a 404, once a list confirms that it is gone. If the
+        list has the node, raises ServerError, so that the request is tried again."""
         if name in self._cache:
             await self._confirm_absence(name, error)
             self._cache.deleted(name, gone=True)
@@ -446,8 +446,8 @@ def template_hash_of(node: NodeView) -> str:
 
 
 def _may_be(node: NodeView, stray: NodeRecord, *, uid: str) -> bool:
-    """Whether a node is `stray`, one that had vanished from the watch (same uid), and has no other
-    group's annotation."""
+    """Whether a node as just read is `stray` (a record of a node that vanished from the watch), by
+    its uid, and isn't annotated with a uid of another group than `uid`."""
     claimed = node.annotations.get(constants.NODE_GROUP_UID_ANNOTATION, uid)
     return node.uid == stray.uid and claimed == uid
 

@@ -24,8 +24,8 @@ from kwok_operator.nodegroups.status import batches_of
 
 
 class Openings:
-    """Decides when to try a write to a node again. The API server may refuse such a write, or
-    others may undo it.
+    """Decides when to retry a write, such as the removal of a node's taint, that the API server may
+    refuse, or that others may undo.
 
     The first try is at once; the next one `FIRST` seconds later, and this pause doubles up to
     `longest` seconds. Tries more than `longest` seconds ago are forgotten.
@@ -104,10 +104,11 @@ class Memory:
     """What the process remembers of one group, by uid.
 
     `status` is the status in the API server as far as we know, and `status_version` its
-    resourceVersion; `group_version` is that of the group when last seen. `seen` are serials of open
-    batches whose node existed; `taken` maps serials to names that foreign nodes have; serials in
-    `given_up` have addresses that another node has. `next_serial` is kept in case somebody empties
-    the status: names of nodes don't show it if the newest nodes are gone.
+    resourceVersion; `group_version` is that of the group when last seen. `seen` are serials
+    whose node existed, of batches that are not complete yet; `taken` maps serials to names that
+    foreign nodes have; serials in `given_up` have addresses that another node has. `next_serial` is
+    kept in case somebody empties the status: names of nodes don't show it if the newest nodes are
+    gone.
     """
 
     uid: str
@@ -135,8 +136,8 @@ class Memory:
 
     @property
     def hindrance(self) -> str | None:
-        """A sentence that says why the API server refused the last write, or why nodes can't be
-        repaired."""
+        """A sentence for status: why the API server refused the last write of a node, or why
+        altered nodes can't be repaired; None if neither is so."""
         if self.refusal is not None or not self.unmended:
             return self.refusal
         error = next(iter(self.unmended.values()))
@@ -156,8 +157,8 @@ class Memory:
     def refresh(self, group: Group) -> None:
         """Takes over the group's status if the group has changed since the operator's last write.
 
-        The status of a group with a lower resourceVersion than before is taken over, too: then the
-        cluster was restored from a backup.
+        If the group's resourceVersion is lower than before, the cluster was restored from a backup,
+        and the status is taken over, too.
         """
         restored = group.resource_version < self.group_version
         self.group_version = group.resource_version
@@ -174,10 +175,11 @@ class Observation:
 
     `usable` is how many of the Ready ones take pods; `tainted` are Ready nodes that still have the
     taint of new nodes, which can be removed (nodegroups/usable.py). `terminating` are being
-    deleted. `stuck` are to be deleted, but the simulated cloud delays that. `held` are deleted
-    nodes that a finalizer keeps. If nodes have Machines (clusterapi/), such a node stays among the
-    `records`, as its instance ends only with its Machine, unless the operator deleted it because
-    the spec names it. `marked` are the nodes on which the simulated cloud has written decisions.
+    deleted, `held` are the names of those of them that a finalizer keeps. But a node with a Machine
+    (clusterapi/) that a finalizer keeps stays in `records`, as its instance ends only with the
+    Machine, unless the operator deleted the node because the spec names it. `stuck` are to be
+    deleted, but the simulated cloud delays that. `marked` have decisions of the simulated cloud in
+    their annotations.
     `gone` are serials of open batches whose node existed and no longer does, or whose name belongs
     to a foreign node.
     """

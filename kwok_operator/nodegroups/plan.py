@@ -39,7 +39,7 @@ class Places:
     taken: Callable[[int], int]
 
     def without(self, serials: Iterable[int]) -> "Places":
-        """Returns a copy in which the blocks of these serials are taken."""
+        """Returns a copy in which the blocks of these serials count as taken, too."""
         kept, number = frozenset([s % self.number for s in serials]), self.number
         return replace(self, taken=lambda s: self.taken(s) or int(s % number in kept))
 

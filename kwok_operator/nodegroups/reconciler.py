@@ -238,8 +238,8 @@ class Reconciler:
         *,
         reporting: bool = False,
     ) -> PassResult | None:
-        """Observes and plans. With `reporting` the plan requests nothing new, as it is made only to
-        report progress. Returns None if the group changed meanwhile.
+        """Observes the group's nodes and makes a plan. With `reporting` the plan requests nothing
+        new, as it is only for a progress report. Returns None if the group changed meanwhile.
 
         With thousands of nodes each step takes milliseconds, so other tasks run in between.
         """
@@ -358,7 +358,7 @@ class Reconciler:
     async def _working(
         self, group: Group, memory: Memory, resolution: Resolution
     ) -> AsyncIterator[None]:
-        """Writes the counts to the group's status at intervals while the block runs."""
+        """Writes counts of nodes to the group's status at intervals within the `with` block."""
         done = asyncio.Event()
         self._at_work += 1
         progress = asyncio.create_task(self._report_progress(group, memory, resolution, done))

@@ -98,8 +98,8 @@ class GroupReporter:
     async def publish(self, result: PassResult, status: KwokNodeGroupStatus) -> float | None:
         """Writes a status that says something new, and emits Events about the changes.
 
-        Changes of counts alone wait until the interval is over: then it returns the seconds to
-        wait.
+        If only counts have changed, and the last write was less than an interval ago, it writes
+        nothing and returns the seconds to wait.
         """
         group, memory = result.group, result.memory
         before = memory.status

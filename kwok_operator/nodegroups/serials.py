@@ -54,8 +54,8 @@ def _as_text(pairs: Iterable[tuple[int, int]]) -> str:
 
 
 class Serials(Set[int]):
-    """A set of serials that needs no more memory than its text, however many serials it has. Sets
-    computed from it are ordinary sets."""
+    """A set of serials that stores only the ranges or the bitmap of its text, not each serial. Set
+    operations, such as `&`, return ordinary sets."""
 
     __slots__ = ()
 
@@ -134,8 +134,8 @@ class _Bitmap(Serials):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The serials `first..last` (both included) except `spent`, which will never exist (again);
-    `requested_at` is RFC 3339."""
+    """Instances that were requested together: the serials `first..last` (both included) except
+    `spent`, which will never exist (again). `requested_at` is RFC 3339."""
 
     first: int
     last: int
@@ -179,7 +179,8 @@ def compact(batches: Sequence[Batch], *, here: Set[int], gone: Set[int]) -> tupl
 
 
 def in_batches(serials: Iterable[int], *, requested_at: str) -> tuple[Batch, ...]:
-    """Packs ascending serials into batches: into a single one, unless two serials are far apart."""
+    """Packs ascending serials into batches. A new batch begins after each gap that is longer than
+    LONGEST_GAP."""
     parts: list[list[int]] = []
     for serial in serials:
         if not parts or serial - parts[-1][-1] > LONGEST_GAP:

@@ -106,8 +106,8 @@ class StepPass:
         return None
 
     async def before_nodes(self) -> None:
-        """Called before nodes are created or lose the taint of new nodes, which waits until this
-        returns."""
+        """Called before nodes are created, and before the taint of new nodes is removed: both wait
+        until this method returns."""
 
     def birth(self, serial: int, capacity: Mapping[str, str]) -> FirstWrite | None:
         """Returns how to change the request that creates the node; None to leave it unchanged.

@@ -337,7 +337,7 @@ def render(
 
 def group_label(group: str, machines: str) -> str:
     """Returns the value of the group label on a group's nodes: the group's name, or
-    EMULATED_NODE_GROUP if the nodes have Machines; `machines` as in `render`."""
+    EMULATED_NODE_GROUP if its annotation `machines` says that the nodes have Machines."""
     return constants.EMULATED_NODE_GROUP if _machine_annotations(machines, "") else group
 
 

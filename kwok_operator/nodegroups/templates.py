@@ -98,7 +98,8 @@ class Resolution:
 
     @property
     def why_last(self) -> tuple[str, str] | None:
-        """Returns reason and sentence why `node` is only the last one known; None if it isn't."""
+        """A reason and a sentence for status if the template's source is gone, so that `node` is
+        only the last copy of it; else None."""
         if self.node is None or self.missing is None:
             return None
         message = f"{self.missing.message}. New nodes copy the last template until there is one."
@@ -110,7 +111,8 @@ _Version = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A resolution, and when to try the template again if the API server gave no answer."""
+    """The Resolution of a group's template, and the time `due` at which to check the template again
+    if the API server gave no answer."""
 
     version: _Version
     resolution: Resolution

@@ -32,8 +32,8 @@ class ConditionType(StrEnum):
     """The types of a group's conditions. Most are present once the operator has seen the group.
 
     Autoscalable is present with `spec.autoscaling`, CompanionsPresent with
-    `spec.template.companions`; the last three with `spec.cloud`, or while instances from an earlier
-    `spec.cloud` are left.
+    `spec.template.companions`; Provisioned, Outage and CloudSimulated with `spec.cloud`, or while
+    instances from an earlier `spec.cloud` are left.
     """
 
     READY = "Ready"
