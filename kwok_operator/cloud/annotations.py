@@ -157,8 +157,8 @@ def mark_of(*, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mar
 
 
 def mark_on(mark: object) -> Mark | None:
-    """Returns `mark`, that of a NodeRecord, if it is a Mark, which only the simulated cloud makes;
-    else None."""
+    """Narrows `NodeRecord.mark` to the simulated cloud's type: returns it if it is a Mark, else
+    None."""
     return mark if isinstance(mark, Mark) else None
 
 

@@ -83,7 +83,8 @@ def retry_span(cloud: Cloud) -> int | None:
 
 
 def happens(chance: Chance | None, who: InstanceSeed, *, what: str) -> bool:
-    """Whether `chance` hits the instance: by its serial, or by a draw. `what` names the draw."""
+    """Whether `chance` hits the instance: it names the serial, or a random draw decides so. `what`
+    is the purpose of the draw; other purposes give other numbers."""
     if chance is None:
         return False
     if names_serial(chance.serials, who.serial):
@@ -104,10 +105,10 @@ def _try_after(phase: Phase | None) -> tuple[int, int] | None:
 def _passed(
     history: History, who: InstanceSeed, *, start: int, failed: int, now: int
 ) -> tuple[int, int] | None:
-    """Skips failed tries. Returns when the try after them begins, and how many tries have failed
-    before it; None if nothing can be skipped: the first try doesn't fail, or no try follows it yet.
+    """Skips the tries from `start` that fail before `now`, without computing their phases. Returns
+    when the next try begins, and how many tries have failed before it; None if it skips none.
 
-    It skips only tries to which the same rules apply as to the first one.
+    It skips at most TRIES_AT_ONCE tries, all with the rules of failure that apply at `start`.
     """
     cloud = history.at(start)
     rules, retry, edit = _rules(cloud, failed), retry_span(cloud), history.next_after(start)

@@ -92,14 +92,14 @@ class CloudDecision:
 
     @property
     def writes(self) -> bool:
-        """Whether nodes have to be patched in addition to the plan: to change their shape, or to
-        note that their deletion is put off."""
+        """Whether the cloud has to patch nodes: to change their taints, conditions or resources, or
+        to note that their deletion is put off."""
         return bool(self.reshape or self.postpone)
 
 
 @dataclass(slots=True)
 class _Known:
-    """What the last pass over a group computed, kept for the next one; only for this uid."""
+    """What the last pass over the group with this uid computed, kept for the next pass."""
 
     uid: str
     upkeep: Upkeep = field(default_factory=Upkeep)
@@ -342,7 +342,7 @@ class Clouds:
         self, group: Group, seen: Observation, plan: Plan, observed: ObservedCloud, units: Units
     ) -> tuple[dict[str, int], list[str], list[int]]:
         """Returns the deletions to put off (node's name -> until when, in ms), the names of nodes
-        to delete now, and the serials of stuck nodes whose time has come."""
+        to delete now, and the serials of nodes whose deletion was put off until now."""
         late = [] if group.spec.paused else [s for s, at in _deadlines(seen) if at <= observed.now]
         if observed.cloud.failures.slow_deletion is None or not plan.delete:
             return {}, list(plan.delete), late
@@ -395,7 +395,8 @@ class Clouds:
         return _amounts(node, names) if names else {}
 
     def _others(self, but: str, pools: Sequence[str] | None) -> Iterator[Holder]:
-        """Yields what each group but `but` holds, if it draws from one of `pools` (None: any)."""
+        """Yields what groups other than `but` hold, of those that draw from one of `pools` (None:
+        from any pool)."""
         wanted = None if pools is None else frozenset(pools)
         if wanted is not None and not wanted:
             return
@@ -517,8 +518,8 @@ def _units_of_nodes(units: Units, cloud: Cloud, seen: Observation) -> Units:
 
 
 def _deletion_delay(group: Group, cloud: Cloud, serial: int, units: Units) -> int:
-    """Returns by how many milliseconds the deletion of a node is put off; all nodes of a unit have
-    the same delay."""
+    """Returns by how many milliseconds the deletion of a node is put off. If spec.cloud
+    sets `unit` (such as a rack), all nodes of a unit have the same delay."""
     unit = units.number(cloud, serial)
     return deletion_delay(cloud, instance_seed(cloud, group=group.name, serial=serial, unit=unit))
 

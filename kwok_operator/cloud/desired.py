@@ -112,8 +112,8 @@ def _life(mark: Mark | None) -> Life:
 
 
 def _holds(known: _Known, mark: Mark | None, *, capped: bool, outage_since: int | None) -> bool:
-    """Whether a cached result was computed from the same mark, `capped` and outage as now. The
-    caller checks until when the result holds."""
+    """Whether the result in `known` was computed from what holds now: the same records on the Node
+    (`mark`), `capped` and outage. The caller checks that the result hasn't expired."""
     same = known.mark is mark or known.mark == mark
     return same and known.capped is capped and known.outage_since == outage_since
 

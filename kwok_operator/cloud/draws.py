@@ -103,8 +103,8 @@ def span(delay: Delay, draw: float) -> int:
 
 
 def spans(delay: Delay) -> Callable[[float], int]:
-    """Returns the function `span` for one delay. It is for many draws, as looking up the delay
-    costs most."""
+    """Returns a function that does what `span` does for one delay. For many draws it is faster, as
+    the delay is looked up once."""
     inverse = _inverse(delay)
     return lambda draw: _within(inverse(draw))
 

@@ -97,10 +97,10 @@ class HoldLink:
         return Verdict(False, "NotHeld", why)
 
     def disobeyed(self, node: str) -> None:
-        """Reports that a node is Ready in spite of its hold label.
+        """Reports that a node is Ready in spite of the hold label, which is to keep it NotReady.
 
-        Call it whenever a pass sees that. It counts only if it lasts, as any node may be Ready for
-        a moment between two writes.
+        Call this whenever a pass sees such a node. It counts only if it stays Ready, as any
+        node may be Ready for a moment between two writes.
         """
         now = self._clock()
         if self.known is not Hold.STAGE:

@@ -147,7 +147,8 @@ class Pools:
                 await self._sleep(TRY_AGAIN_AFTER)
 
     def _seen(self, old: StoredPool | None, new: StoredPool | None) -> None:
-        """Takes note of a pool that is new, was changed, or is gone."""
+        """Enters a pool that is new, was changed, or is gone, and calls `changed` if its spec or
+        uid differs."""
         before = None if old is None else (old.uid, old.pool)
         if old is not None and (new is None or new.uid != old.uid):
             self._forget(old.name)

@@ -255,8 +255,8 @@ def _split(batch: Batch, granted: Set[int], at: str) -> Iterator[Batch]:
 
 
 def _since_before(refusal: Refusal, waited: Sequence[tuple[int, Set[int]]]) -> Iterator[Refusal]:
-    """Splits a refusal that is still undecided, so that serials in `waited` keep the time since
-    which they wait. Yields any other refusal unchanged."""
+    """Splits an undecided refusal (one without a fault) by the time since which its serials wait,
+    as `waited` has it: (time, serials). Yields a refusal with a fault unchanged."""
     left = refusal.serials
     for since, serials in waited if refusal.fault is None else ():
         yield replace(refusal, serials=left & serials, since=since)

@@ -85,8 +85,8 @@ def shows_notice(mark: Mark | None) -> bool:
 def needs_shaping(mark: Mark | None, desired: DesiredNode, *, ready: bool, hold: Hold) -> bool:
     """Whether the Node has to be patched.
 
-    A Node that nothing can hold is not made NotReady: kwok would undo it each time. And a Node
-    that should be Ready, and isn't, is left to kwok once the hold label is off.
+    Without a Stage that keeps kwok away (`hold`), no Node is made NotReady, as kwok would undo it
+    each time. A Node that should be Ready, and isn't, is left to kwok once the hold label is off.
     """
     labelled = hold is Hold.STAGE and not desired.ready
     if mark is None:
@@ -206,7 +206,7 @@ def carried_over(wanted: Node, live: Node, *, missing: Collection[str]) -> Node:
 def shown_text(desired: DesiredNode, hold: Hold) -> str:
     """Describes the desired state in few words. If the words change, the Node has to be written.
 
-    A Node that can't be held is described as Ready.
+    Without a Stage that can keep Nodes NotReady (`hold`), each Node is described as Ready.
     """
     return _text(desired, ready=not holds(desired, hold))
 
@@ -307,7 +307,7 @@ class Birth:
     @property
     def keeps_ready_parts(self) -> bool:
         """Whether the first JSON has what a Ready node needs: yes if the Node is to be Ready at
-        once, or if it can be held, as the operator makes it Ready later without kwok."""
+        once, or if a Stage (`hold`) keeps kwok away and the operator makes it Ready later."""
         return self.ready or self.hold is not Hold.NONE
 
     @classmethod

@@ -173,8 +173,9 @@ def decide(
 def _first_whole(
     whole: Sequence[Sequence[int]], serials: tuple[int, ...], *, room: int
 ) -> tuple[int, ...]:
-    """Returns the first serials for which there is room, unit by unit. If a unit has no room, the
-    units after it get none either, as they were requested later."""
+    """Returns the first of the `serials`, up to `room`, but those of one sequence in `whole` only
+    together. After the first sequence that doesn't fit, none is returned, as the later ones were
+    requested later."""
     wanted, granted = frozenset(serials), list[int]()
     for unit in whole or ([serial] for serial in serials):
         new = [serial for serial in unit if serial in wanted]

@@ -16,8 +16,8 @@ from kwok_operator.topology.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """An outage of a whole group; or, if `places` is set, of the units with these places of the
-    domain. `since` is in milliseconds, None for no outage."""
+    """An outage of a whole group; or, if `places` is set, only of these places (numbers of slots)
+    in the topology's `domain`. `since` is in milliseconds, None for no outage."""
 
     since: int | None = None
     places: PlaceRanges | None = None
@@ -29,7 +29,8 @@ class Outage:
         return cls(since, layout.units(cloud.outage_units), layout.domain)
 
     def began(self, place: int | None) -> int | None:
-        """Returns since when an instance in this place is in the outage, None if it isn't."""
+        """Returns since when an instance in this place (a number) is in the outage; None if it
+        isn't."""
         return self.since if self.places is None or place in self.places else None
 
 
@@ -57,8 +58,8 @@ class Units:
         return replace(self, places={s: place.number for s, place in places if place is not None})
 
     def number(self, cloud: Cloud, serial: int) -> int | None:
-        """Returns the number of the unit, counted from 0 in the whole domain. None if the cloud
-        doesn't use units, or the instance has no place."""
+        """Returns the number of the unit (such as a rack) where an instance stands, counted from 0
+        in the whole domain. None if the cloud doesn't use units, or the instance has no place."""
         place = self.places.get(serial)
         if place is None or cloud.unit is None or self.layout is None:
             return None
@@ -70,8 +71,8 @@ class Units:
     def companions(
         self, cloud: Cloud, serials: Sequence[int], *, among: Collection[int]
     ) -> list[int]:
-        """Returns the serials in `among`, except `serials` themselves, that stand in one unit with
-        one of the `serials`."""
+        """Returns those serials in `among` whose instances stand in the same unit (such as a rack)
+        as one of the `serials`, without the `serials` themselves."""
         if cloud.unit is None:
             return []
         numbers, known = {self.number(cloud, serial) for serial in serials}, frozenset(serials)
