@@ -90,7 +90,8 @@ def numbers_of(value: str, *, domain: str, of: Sequence[int]) -> list[int] | Non
 
 
 def _every(condition: str) -> str:
-    """Returns the CEL expression that says whether all labels of a level, as `n`, fulfil it."""
+    """Returns a CEL expression: all labels of a level fulfil `condition`, which calls the label
+    `n`."""
     return f"([self.label] + (has(self.also) ? self.also : [])).all(n, {condition})"
 
 

@@ -98,8 +98,8 @@ class Layout:
         return next((size for layer, size in found if known in layer.labels), None)
 
     def unit(self, value: str) -> range | None:
-        """Returns the places in the unit whose label has this value; None if there is no such
-        unit."""
+        """Returns the numbers of the places in the unit (such as a rack) whose label has this
+        value; None if there is no such unit."""
         numbers = self._numbers(value)
         if numbers is None:
             return None
@@ -159,7 +159,7 @@ class Layout:
         return {**node, "metadata": metadata}
 
     def place_of(self, annotations: Mapping[str, Any]) -> int | None:
-        """Returns the place that a node's annotations say, if it is one of this domain."""
+        """Returns the place in a node's annotations; None if there is none in this domain."""
         place = NodePlace.parse(str(annotations.get(PLACE_ANNOTATION) or ""))
         return place.number if place is not None and place.domain == self.domain else None
 

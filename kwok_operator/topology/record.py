@@ -29,8 +29,8 @@ _MOST_BYTES: Final = 4 * MAX_TARGET_SIZE
 def fill(
     serials: Iterable[int], taken: Container[int], *, out: PlaceRanges = NO_PLACES
 ) -> dict[int, int]:
-    """Gives each serial, in the given order, the lowest place that is neither taken nor in a unit
-    that is `out`; returns serial -> place."""
+    """Gives each serial, in the given order, the lowest place that is neither taken nor in the
+    ranges `out` (units in an outage); returns serial -> place."""
     return dict(zip(serials, _free(taken, out), strict=False))
 
 

@@ -61,7 +61,7 @@ class GroupPlaces:
 
 
 class TopologyStep(GroupStep):
-    """Lets places take part in the passes over groups that have `template.topology`."""
+    """Gives nodes their places in the topology, in passes over groups with `template.topology`."""
 
     def __init__(
         self,
@@ -148,8 +148,8 @@ class TopologyStep(GroupStep):
         self._admitted.pop(name, None)
 
     def standing(self, group: Group) -> GroupPlaces:
-        """Returns the known places of a group; before the group's first pass, those in its
-        status."""
+        """Returns the known places of a group's instances; before the group's first pass, those in
+        its status."""
         known = self._standing.get(group.name)
         if known is None or known.uid != group.uid:
             known = self._standing[group.name] = GroupPlaces(group.uid)
@@ -170,8 +170,8 @@ class TopologyStep(GroupStep):
         return _Taken(self._cache.occupied(domain, apart=apart), others)
 
     def away(self, group: Group, domain: str) -> frozenset[int]:
-        """Returns the places of the group's nodes that have vanished from the watch, and may still
-        exist."""
+        """Returns the places where those nodes of the group stood that have vanished from the
+        watch, and may still exist."""
         return self._cache.places_of_strays(group.name, domain=domain)
 
     def places_of(self, group: Group, domain: str) -> Mapping[int, int]:
@@ -199,8 +199,8 @@ class TopologyStep(GroupStep):
         return PlaceRanges.union(unit for some in units for unit in some.ranges)
 
     def show_next(self, domain: str, place: int, *, apart: str) -> None:
-        """Wakes those autoscaled groups of the domain that have no nodes, except `apart`, and whose
-        status doesn't show `place` as the next free place."""
+        """Schedules passes over those autoscaled groups of the domain, other than `apart`, that
+        have no nodes and don't show `place` in their status as the next free place."""
         for group in self._showing_next(domain, apart=apart):
             shown = group.status.topology.next_place if group.status.topology else None
             if shown != place:
@@ -279,7 +279,7 @@ class TopologyStep(GroupStep):
 
 
 class _Taken(Container[int]):
-    """The union of sets, without a copy of them."""
+    """The places that are in any of several sets, which are not copied."""
 
     def __init__(self, *sets: Container[int]) -> None:
         self._sets = sets
@@ -415,7 +415,7 @@ class TopologyPass(StepPass):
 
     def _next(self, domain: str, taken: Container[int]) -> int | None:
         """Returns the next free place, for the group's status; None if the group isn't autoscaled.
-        Wakes other groups of the domain whose status has to show it, too."""
+        Schedules passes over other groups of the domain whose status has to show it, too."""
         step, group = self._step, self._group
         autoscaled = group.spec.autoscaling is not None
         if not autoscaled and not step.waits_for_next(domain, apart=group.name):
