@@ -41,7 +41,7 @@ _DRIVER: Final = re.compile(DNS_NAME)
 
 @dataclass(frozen=True, slots=True)
 class CopiedPool:
-    """The devices of one driver in one pool; `name` contains {node}."""
+    """The devices of one driver in one pool; the pool's `name` has {node} for the node's name."""
 
     driver: str
     name: str

@@ -72,8 +72,8 @@ class GroupCompanions:
 
     @property
     def gathered_for(self) -> float:
-        """Seconds from a change to the pass that handles it. Further changes within this time are
-        handled by the same pass."""
+        """The seconds from a change to the pass that handles it, so that one pass handles all
+        changes of this time."""
         return max(GATHER_FOR, self.took / SHARE_OF_TIME)
 
     @property
@@ -84,7 +84,7 @@ class GroupCompanions:
 
     @property
     def failing(self) -> str:
-        """The reason of the verdict (the condition CompanionsPresent) if that is False, else ""."""
+        """The reason of the condition CompanionsPresent if its status is False, else ""."""
         found = self.verdict
         return found.reason if found is not None and found.text == "False" else ""
 

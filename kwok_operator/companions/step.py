@@ -29,7 +29,7 @@ def with_empty_csi_node(group: Group) -> Group:
 
 @dataclass(frozen=True, slots=True)
 class CompanionStep(GroupStep):
-    """Lets companions take part in the passes over all groups."""
+    """Has companions (CSINode, ResourceSlices) created for new nodes in the passes over groups."""
 
     keeper: CompanionKeeper
 

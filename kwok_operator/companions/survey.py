@@ -20,7 +20,8 @@ AllKept = Mapping[CompanionKind, Mapping[str, CompanionRecord]]
 
 @dataclass(slots=True)
 class CompanionWork:
-    """What to write for one owner: `stale` objects are deleted, then `missing` ones created."""
+    """What to write for one owner (a Node, or the group): `stale` companions are deleted, then
+    `missing` ones created."""
 
     owner: CompanionOwner
     missing: list[Companion] = field(default_factory=list)
@@ -167,7 +168,7 @@ def _compare(
 def _superfluous(
     group: Group, companions: Sequence[Companion], kept: AllKept, bases: Mapping[str, str]
 ) -> Iterator[CompanionWork]:
-    """Yields the deletion of companions that their owners should not have any more."""
+    """Yields a deletion of each companion that the template no longer has."""
     wanted = {(c.kind, c.suffix, c.shared) for c in companions}
     for kind, shelved in kept.items():
         for each in shelved.values():

@@ -30,7 +30,7 @@ class CompanionWriter:
         self._count_request = count_request
 
     async def make(self, companion: Companion, owner: CompanionOwner, *, first: bool) -> bool:
-        """Creates a companion; returns False if a foreign object has its name."""
+        """Creates a companion; returns False if an object that is not its owner's has its name."""
         cache = self._caches[companion.kind]
         known = cache.group(owner.group).get(companion.name(owner.base))
         if known is not None and is_ours(known, owner) and known.digest == companion.digest:
@@ -75,5 +75,6 @@ class CompanionWriter:
 
 
 def is_ours(kept: CompanionRecord, owner: CompanionOwner) -> bool:
-    """Whether an object that has a companion's name was made for this owner."""
+    """Whether an object with the name of a companion was made for this owner (a Node, or the
+    group)."""
     return kept.group == owner.group and kept.owner == owner.uid
