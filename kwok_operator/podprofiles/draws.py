@@ -64,7 +64,7 @@ def number_of(who: str, *, after: int = _START) -> int:
 
 def number_of_try(number: int, restarts: int) -> int:
     """Returns the number from which a pod draws anew after `restarts` restarts. `number` is what
-    `number_of` made of the pod's text."""
+    `number_of` made of the text that stands for the pod, such as namespace/name."""
     return (number * _FACTOR + _TRY + restarts) % MODULUS
 
 

@@ -161,8 +161,8 @@ class Lives:
         return next((i for i, end in enumerate(self._ends()) if drawn < end), NO_FAILURE)
 
     def _ends(self) -> Iterator[int]:
-        """Yields, for each failure, the end of its range: a draw below it that is in no earlier
-        range hits the failure."""
+        """Yields the upper bound of each failure's range of draws. The ranges follow one another
+        from 0 on, each as wide as the failure is probable; a draw in a range hits its failure."""
         return accumulate(threshold(each.probability) for each in self.spec.failures)
 
     def after_of(self, position: int, who: Who, restarts: int, *, run: int | None) -> int:

@@ -186,7 +186,8 @@ class Profiles:
         ranked: Sequence[Profile],
         compiled: Mapping[str, Compiled],
     ) -> dict[str, list[ProfileProblem]]:
-        """Writes kwok's objects; returns the problems, by profile."""
+        """Writes kwok's objects; returns, by profile, why some of them are missing or have no
+        effect."""
         lacking: dict[str, list[ProfileProblem]] = {name: [] for name in stored}
         try:
             stages = await self._objects.list(STAGE_KIND)
