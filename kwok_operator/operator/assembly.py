@@ -233,8 +233,8 @@ class Assembly:
             self.store.changed.append(self.playing.group_changed)
 
     async def take_over(self) -> None:
-        """Lists and stores all existing objects, and books the nodes that an earlier operator
-        granted to groups."""
+        """Lists and stores all existing objects, and counts the nodes that an earlier operator
+        granted to groups against --max-total-nodes."""
         await self._list_followed(all_or_none=True)
         groups, _ = await self.status.groups()
         for group in groups:

@@ -47,7 +47,7 @@ class Lease:
 
     @property
     def holder(self) -> str:
-        """The identity of the holder; empty if nobody holds it."""
+        """The identity of the replica that holds the Lease; empty if none does."""
         return str(self.spec.get("holderIdentity") or "")
 
 
@@ -68,7 +68,7 @@ class Candidate:
         return self._seen.holder if self._seen is not None else ""
 
     def see(self, lease: Lease | None, *, now: float) -> None:
-        """Notes the Lease as just read; None if there is none.
+        """Notes the Lease as just read; `lease` is None if it doesn't exist.
 
         A Lease that was deleted does not count as released, as its holder may not know yet.
         """

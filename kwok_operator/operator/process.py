@@ -110,7 +110,7 @@ class Operator:
             self.ended.set_result(error)
 
     async def wait_for_login(self, pause: float) -> None:
-        """Waits until `pause` seconds have passed since the last login."""
+        """Waits until kopf may log in: `pause` seconds after its login before, if any."""
         wait = self._next_login - time.monotonic()
         self._next_login = time.monotonic() + max(wait, 0.0) + pause
         await asyncio.sleep(wait)
