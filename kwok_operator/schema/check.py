@@ -3,7 +3,7 @@
     manifest  --the schema that crds/ is made of-->  FieldProblem, one for each mistake
 
 It uses the schema of the models, from which the CRDs are made, so limits and messages are the API
-server's own. So are the rules: an `ApiRule` has each in CEL and in Python.
+server's own. It checks the CRDs' rules, too: an `ApiRule` has each in CEL and in Python.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -244,8 +244,8 @@ def _broken_rules(value: Any, schema: Mapping[str, Any], path: Path) -> Iterator
 
 
 def _culprit(value: Any, rule: ApiRule) -> Any:
-    """Returns what breaks a rule, for the message: the value of the rule's field, or, if that is an
-    object, its first key that breaks the rule; None for a list."""
+    """Returns what a message about a broken rule quotes: the value of the rule's field; of an
+    object, the first key that breaks the rule; of a list, None."""
     part = value_at(value, *rule.field.split("."))
     if isinstance(part, dict):
         breaks = (k for k, v in part.items() if not rule.holds({**value, rule.field: {k: v}}))
