@@ -166,8 +166,8 @@ def _ended(
     """Yields (reason that the condition had, reason and message of the Event) for each condition
     that ends.
 
-    `failed`: an earlier Event reported failed instances, so an Event also reports that none is
-    missing any more.
+    That all instances have arrived is reported only after failed ones: the condition reported
+    them last, or an earlier Event did (`failed`).
     """
     over: set[str] = set()
     for kind, well, reason in _TROUBLE:

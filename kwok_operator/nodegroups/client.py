@@ -187,7 +187,7 @@ class Skipped:
         self._why.pop(name, None)
 
     def sift(self, listed: Sequence[Group | UnreadableGroup]) -> list[Group]:
-        """Returns the groups of a full listing that can be read; reports the others."""
+        """Splits a full listing: returns the groups that can be read, reports those that can't."""
         unread = {group.name: group for group in listed if isinstance(group, UnreadableGroup)}
         self._why = {name: why for name, why in self._why.items() if name in unread}
         for group in unread.values():

@@ -112,8 +112,8 @@ class GroupStore:
         return len(self._groups)
 
     def seen(self, body: Mapping[str, Any], gone: bool) -> bool:
-        """Stores a group that a watch reports, and calls `changed`. Returns whether the group
-        differs from what was known."""
+        """Stores a group that a watch reports, or removes it if it is `gone`, and calls `changed`.
+        Returns False, without a call, if there is nothing new to store."""
         group = read_group(body)
         if gone:
             self.remove(name=group.name, uid=group.uid, version=group.resource_version)

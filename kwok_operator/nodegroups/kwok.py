@@ -127,8 +127,8 @@ class KwokLink:
         return self._clock() >= self._next_scout
 
     async def look(self, nodes: Iterable[str]) -> None:
-        """Reads Leases of `nodes` to find out whether kwok is alive, unless it is known to be, or
-        Leases were read a moment ago."""
+        """Reads Leases of `nodes` to find out whether kwok is alive. Does nothing if kwok is known
+        to be alive, or Leases were read a moment ago."""
         if self.alive:
             return
         names = tuple(nodes)

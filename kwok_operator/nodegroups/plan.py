@@ -279,8 +279,8 @@ def _replaced(
 
     Usable nodes are replaced only while at most `max_unavailable` nodes are missing or not usable.
     Of the outdated nodes that are Ready but not usable, at most `max_unavailable` are replaced,
-    less the number of all other nodes that are missing or not usable. A Deployment does so, too:
-    what made the old ones unusable may do so with the new ones.
+    less the number of all other nodes that are missing or not usable, as the new nodes may become
+    unusable for the same reason. A Deployment does so, too.
     """
     if rollout is None or rollout.max_unavailable is None or rollout.held:
         return []

@@ -55,7 +55,7 @@ class WorkQueue:
         self.is_open = False
 
     def open(self) -> None:
-        """Lets keys in from now on."""
+        """From now on `add` accepts keys."""
         self.is_open = True
 
     def add(self, key: str, delay: float = 0.0, *, anew: bool = False) -> None:

@@ -161,8 +161,8 @@ class Reconciler:
                 self._wake(name, 0.0)
 
     def _compare_gpu_labels(self, name: str) -> None:
-        """Wakes other groups if this group's change of a GPU label makes the labels of all groups
-        differ, or agree again: the status of these groups mentions the difference.
+        """Schedules passes over other groups if this group's change of a GPU label makes the labels
+        of all groups differ, or agree again: the status of these groups mentions the difference.
 
         Any change of a group, its deletion included, leads to a pass, and so to this comparison.
         """

@@ -74,7 +74,7 @@ _FILLED_IN_BY_KWOK = ("containerRuntimeVersion", "kernelVersion", "kubeProxyVers
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """A Node that a template copies. `field` is the place where it is written, for messages."""
+    """A Node that a template copies. `field` says where users wrote the Node, for messages."""
 
     field: str
     node: Mapping[str, Any]

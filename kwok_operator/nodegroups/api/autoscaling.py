@@ -1,4 +1,4 @@
-"""How cluster-autoscaler may scale a group, by which options, and at what price of a node:
+"""How cluster-autoscaler may scale a group, by which options, and what a node costs:
 `spec.autoscaling`, `spec.price`.
 
 Owns the bounds, the options that cluster-autoscaler's protocol has for single groups, and their
