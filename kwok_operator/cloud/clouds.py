@@ -460,8 +460,8 @@ def _requested(
 
 
 def _due(plan: Plan, phases: Mapping[int, Phase], *, now: int) -> dict[int, int]:
-    """Returns the instances to create now (serial -> since when each is due), those first that have
-    waited longest."""
+    """Returns the instances to create now (serial -> since when each is due), ordered by that
+    time."""
     waiting = ((phases[s].since, s) for s in plan.create if phases[s].state is State.DUE)
     return {serial: since for since, serial in sorted(waiting) if since <= now}
 

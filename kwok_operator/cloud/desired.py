@@ -129,8 +129,8 @@ def _unwritten(known: _Known) -> int | None:
 def give_notice(
     lives: Mapping[int, Life], *, at_a_time: int, under_way: int, now: int
 ) -> tuple[int, ...]:
-    """Returns the serials of Nodes that get notice of their end now, those first for which it was
-    due first.
+    """Returns the serials of Nodes that get notice of their end now, in the order in which the
+    notices were due.
 
     `lives` are those of Nodes without notice; `under_way` is how many Nodes have notice and still
     exist.

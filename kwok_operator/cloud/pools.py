@@ -232,7 +232,7 @@ class Pools:
         )
 
     def _note_trouble(self, name: str, error: KwokOperatorError) -> None:
-        """Logs an error unless the last one of this pool was of the same type."""
+        """Logs why a pool's status was not written, unless its last error was of the same type."""
         trouble = type(error).__name__
         if self._trouble.get(name) != trouble:
             self._trouble[name] = trouble

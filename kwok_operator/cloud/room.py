@@ -122,5 +122,5 @@ def settle(
 
 
 def _in_order(asking: Iterable[tuple[int, Iterable[int]]], wanted: Set[int]) -> list[int]:
-    """The wanted serials, those first that have waited longest."""
+    """The wanted serials, in the order in which they began to wait."""
     return [s for _, s in sorted((t, s) for t, serials in asking for s in serials if s in wanted)]
