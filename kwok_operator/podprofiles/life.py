@@ -166,7 +166,8 @@ class Lives:
         return accumulate(threshold(each.probability) for each in self.spec.failures)
 
     def after_of(self, position: int, who: Who, restarts: int, *, run: int | None) -> int:
-        """Returns the milliseconds from the containers' start until a failure; at most `run`."""
+        """Returns the milliseconds from the containers' start until a failure; at most `run`, the
+        time that the containers run."""
         after = self.alone(position, who, restarts)
         return after if run is None else min(after, run)
 

@@ -75,8 +75,8 @@ def _use(profile: Profile, resource: str) -> ResourceUse | None:
 
 def _included(resource: str, ranked: Sequence[Profile]) -> list[Profile]:
     """Returns the profiles in the CEL expression of a resource, by rank, as many as fit. A profile
-    that doesn't set the resource is among them only if it may take pods from a profile of lower
-    rank that does."""
+    that doesn't set the resource is included only if a profile of lower rank sets it, perhaps for
+    some of the same pods."""
     included: list[Profile] = []
     size = 0
     for place, profile in enumerate(ranked):
