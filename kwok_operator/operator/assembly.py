@@ -407,8 +407,8 @@ class Assembly:
     def _set_up_sources(
         self, *, groups: KubeClient, nodes: KubeClient, metrics: Metrics, clock: Clock
     ) -> None:
-        """Sets up the sources that templates are copied from, and the provider config that names
-        them."""
+        """Sets up the sources that templates are copied from, and the part that reads the config
+        of cluster-autoscaler's kwok provider."""
         settings = self._settings
         self.configmaps = ConfigMaps(
             namespace=settings.provider_config_namespace or self._namespace,
@@ -462,8 +462,8 @@ class Assembly:
         self._doubt_all()
 
     def _doubt_all(self) -> None:
-        """Requests new lists of groups and of all that kopf watches: after an outage of the API
-        server, our watches may have missed events, or its data may have been restored."""
+        """Requests new lists of groups and of all that kopf watches, after an outage of the API
+        server: watches may have missed events, or etcd may have been restored from a backup."""
         self.store.doubted.set()
         self.list_followed_anew()
 

@@ -109,8 +109,8 @@ async def on_profile(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
 
 @kopf.on.event("v1", "configmaps")
 async def on_configmap(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-    """Stores the ConfigMap. This wakes the groups that copy from it, and the provider if the
-    provider config is in it."""
+    """Stores the ConfigMap. Passes over the groups that copy from it are scheduled; if it has the
+    provider config (of cluster-autoscaler's kwok provider), that is read again."""
     _operator(memo).parts.configmaps.objects.seen(*_seen(event))
 
 
