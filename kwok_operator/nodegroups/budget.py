@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 class NodeBudget:
     """Shares `limit` nodes among groups. When a group gives up nodes, `freed(name)` is called for
-    each group that waits for room."""
+    each group that wants more nodes."""
 
     def __init__(self, *, limit: int, freed: Callable[[str], None]) -> None:
         self.limit = limit
@@ -29,12 +29,12 @@ class NodeBudget:
 
     @property
     def waiting(self) -> int:
-        """The number of groups that have less room than they want."""
+        """The number of groups that want more nodes than they may have."""
         return len(self._waiting)
 
     def grant(self, name: str, nodes: int, *, wants_more: bool) -> None:
-        """Records how many nodes a group has or is going to have, and whether it waits for room for
-        more. If the number has fallen, calls `freed` for each waiting group."""
+        """Records how many nodes a group has or is going to have, and whether it wants more. If the
+        number has fallen, calls `freed` for each other group that wants more."""
         before = self._granted.get(name, 0)
         self._granted[name] = nodes
         if wants_more:
@@ -45,7 +45,7 @@ class NodeBudget:
             self._wake(but=name)
 
     def release(self, name: str) -> None:
-        """Frees the room of a deleted group, and calls `freed` for each group that waits."""
+        """Frees the nodes of a deleted group, and calls `freed` for each group that wants more."""
         self._waiting.discard(name)
         if self._granted.pop(name, 0):
             self._wake(but=name)

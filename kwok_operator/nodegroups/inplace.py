@@ -123,7 +123,8 @@ def _ours_in_status(live: Node, kind: str, *, manager: str) -> frozenset[str]:
 
 
 def _taint_changes(live: Node, wanted: Node) -> dict[str, Any]:
-    """Returns the patch of taints: the template's and those of others; empty if nothing changes.
+    """Returns the patch of the list of taints: the template's taints, and those that others added;
+    empty if nothing changes.
 
     A node without the annotation that lists the template's taints may be older than that
     annotation: it keeps all its taints.

@@ -141,8 +141,8 @@ class Reconciler:
             self._wake(group.name, DOUBT_RECHECK)
 
     async def recheck_taken(self, name: str) -> None:
-        """Looks whether foreign nodes that have our nodes' names are gone, and stops reporting
-        those that are.
+        """Reads the nodes of others that have the names of a group's nodes, and stops reporting
+        those that are gone.
 
         If a node can't be read, its group's Events say so, and other groups continue.
         """

@@ -103,7 +103,7 @@ class Strays:
         stop: Callable[[], bool],
     ) -> dict[str, str]:
         """Restores the template's hash on those of the `nodes` that are in `stripped`, label and
-        owner on all others. Returns the errors of nodes for which that failed, by name."""
+        owner on the other nodes. Returns the errors of nodes for which that failed, by name."""
         parts, now, failed = self._parts, self._parts.clock.monotonic(), dict[str, str]()
         label = group_label(group.name, group.annotations.get(MACHINES_ANNOTATION, ""))
 
