@@ -73,7 +73,7 @@ class GroupCompanions:
     @property
     def gathered_for(self) -> float:
         """The seconds from a change to the pass that handles it, so that one pass handles all
-        changes of this time."""
+        changes of these seconds."""
         return max(GATHER_FOR, self.took / SHARE_OF_TIME)
 
     @property

@@ -28,8 +28,8 @@ class CompanionWork:
     stale: list[tuple[CompanionKind, CompanionRecord]] = field(default_factory=list)
 
     def writes_beside(self, taken: Set[str]) -> bool:
-        """Whether there is anything to write, except missing companions whose names foreign objects
-        have (`taken`)."""
+        """Whether there is anything to write, except missing companions whose names objects of
+        others have (`taken`)."""
         names = {companion.name(self.owner.base) for companion in self.missing}
         return bool(self.stale) or not names <= taken
 
@@ -39,7 +39,7 @@ class CompanionSurvey:
     """The result of a survey. `nodes` counts the owners that are nodes; one more owner may be the
     group.
 
-    `complete`: names of owners that lack nothing; `taken`: names of companions that foreign objects
+    `complete`: names of owners that lack nothing; `taken`: names of companions that others' objects
     have; `dropped`: fields that the API server didn't keep.
     """
 
