@@ -48,7 +48,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The existing objects of a kind. `others_for_pods`: there are foreign Stages that may start
+    """The existing objects of a kind. `others_for_pods`: there are Stages of others that may start
     pods."""
 
     ours: Mapping[str, Owned]

@@ -95,8 +95,8 @@ def _conditions(*, ready: bool) -> str:
 
 
 def start(*, inits_take_time: bool, ready: bool) -> str:
-    """Returns the status when the first containers start: the init containers, if any, else all
-    others."""
+    """Returns the status when the first containers start: the init containers, if any, else the
+    other ones."""
     common = "- {name: {{ $c.name | Quote }}, image: {{ $c.image | Quote }}, restartCount: 0"
     done = "{terminated: {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }},"
     done += " finishedAt: {{ $now | Quote }}}}"
@@ -165,7 +165,7 @@ def _ended(code: str, reason: str, message: str = "") -> str:
 
 def _all_end(first: str, others: str, phase: str) -> str:
     """Returns the statuses and the phase when all containers end; `first` and `others` are the
-    templates that end the first container and all others."""
+    templates that end the first container and the other ones."""
     return (
         "containerStatuses:\n{{ range $i, $s := .status.containerStatuses }}\n"
         "{{ if not $s.state.running }}\n"
