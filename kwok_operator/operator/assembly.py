@@ -285,7 +285,7 @@ class Assembly:
 
     def begin(self, unmarked: Iterable[NodeRecord] = ()) -> None:
         """Starts the work on groups, at once on all known ones. `unmarked` are nodes that lost the
-        label or annotation of their group; the reconciler looks for them and restores it."""
+        label or annotation of their group, which the reconciler restores."""
         self.cache.keeps_strays = True
         self.queue.open()
         self.companion_queue.open()
@@ -338,8 +338,8 @@ class Assembly:
             self.mirror.recheck()
 
     async def recheck(self) -> None:
-        """After each list of groups, checks whether foreign nodes that had our nodes' names are
-        gone.
+        """After each list of groups, checks whether nodes of others that had the names of our nodes
+        are gone.
 
         This is a task of its own: reading a node may take long, and an urgent list of groups must
         not wait for it.

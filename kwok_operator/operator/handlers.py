@@ -176,7 +176,7 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
     """Cancels kopf's tasks, and the watches that it leaves running if one of its tasks failed.
 
     A watch that is just restarting misses a cancellation, so all are cancelled again and again,
-    except the task that waits for the others and calls `stop`.
+    except the task that waits for all other tasks and calls `stop`.
     """
     cleanup = {task for task in tasks if task.get_name() == CLEANUP_TASK}
     watches = {task for task in asyncio.all_tasks() if task.get_name().startswith(WATCH_TASK)}
@@ -197,7 +197,7 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
 def log_forgotten(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Logs errors of tasks that nobody awaited; a failed request without its traceback.
 
-    kopf makes several requests at once, ends with the first error, and drops the others.
+    kopf makes several requests at once, ends with the first error, and drops the other errors.
     """
     error = context.get("exception")
     of_request = type(error).__module__.startswith(("kopf.", "aiohttp."))
