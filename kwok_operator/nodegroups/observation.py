@@ -52,8 +52,8 @@ class Openings:
 
 @dataclass(slots=True)
 class HashedNodes:
-    """Remembers which nodes had the hash of the present template. If one of them no longer has it,
-    somebody has removed the annotation: the node isn't outdated.
+    """Remembers which nodes had the hash of the present template. A node that has it no longer does
+    not count as outdated, as somebody has removed the annotation.
 
     If it has the hash of the `former` template instead, nobody has removed it: a write of the
     operator, made with that template, came late. If a node's resourceVersion is lower than the one

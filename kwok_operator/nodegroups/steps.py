@@ -106,7 +106,7 @@ class StepPass:
         return None
 
     async def before_nodes(self) -> None:
-        """Called before nodes are created, and before the taint of new nodes is removed: both wait
+        """Called before nodes are created or the taint of new nodes is removed; the caller waits
         until this method returns."""
 
     def birth(self, serial: int, capacity: Mapping[str, str]) -> FirstWrite | None:
