@@ -468,8 +468,8 @@ class Assembly:
         self.list_followed_anew()
 
     def _is_sure(self) -> bool:
-        """Whether groups and nodes may be acted on. After an outage they may be from different
-        times, until both are listed."""
+        """Whether groups and nodes may be acted on. After an outage of the API server, what is
+        known of them may be from different times, until both are listed."""
         return self.store.sure and bool(self.node_reflector.version)
 
     def _nodes_changed(self, group: str) -> None:
