@@ -1,7 +1,7 @@
-"""Checks, by the fields of their scenarios, whether arms with different autoscalers have the same
-chances.
+"""Checks, by the fields of their scenarios, whether a comparison of arms with different autoscalers
+is fair: whether only the decisions of the autoscalers differ.
 
-arms --unlike_autoscalers--> whether that is fair, and a sentence; None if all arms have Karpenter,
+arms --unlike_autoscalers--> whether it is fair, and a sentence; None if all arms have Karpenter,
                              or none
 """
 

@@ -86,7 +86,9 @@ class FailOutcome:
 
     @property
     def said(self) -> str:
-        """Whether the condition holds: `FAILS`, `not so`, or, if unknown, a word in capitals."""
+        """The answer to whether the condition holds: `FAILS` if so, `not so`, or, if that is
+        unknown, the answer in capitals, such as `UNDECIDED`.
+        """
         known = {FailAnswer.HOLDS: "FAILS", FailAnswer.HOLDS_NOT: "not so"}
         return known.get(self.answer, self.answer.value.upper())
 
@@ -140,7 +142,7 @@ def judged(
     both_died: int = 0,
 ) -> FailOutcome:
     """Decides whether the condition holds, as far as the runs show. `both_died` is the number of
-    pairs of which both runs died.
+    pairs in which both runs died.
     """
     bound, undecided = bound_of(condition), FailAnswer.UNDECIDED
     if effect is None:
@@ -168,8 +170,8 @@ def judged(
 
 
 def _missed(effect: Effect, bound: Bound) -> str:
-    """Returns a clause on how large a change these runs could have missed; empty if they could have
-    missed none.
+    """Returns a clause on how large a change these runs could have missed; empty if they could not
+    have missed any.
     """
     smallest = effect.smallest if bound.more else effect.smallest_less
     way = "increase" if bound.more else "decrease"

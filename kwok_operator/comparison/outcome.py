@@ -164,9 +164,9 @@ class Comparison:
 
     @property
     def fails(self) -> bool:
-        """Whether the CI job should fail: an arm fails in more than half of its runs, or beyond
-        chance more often than the arm it is compared with; or a condition holds. A single failed
-        run may be chance.
+        """Whether the CI job should fail: more than half of an arm's runs fail; or, of two arms
+        that are compared, one fails more often, beyond chance; or a condition holds. A single
+        failed run may be chance.
         """
         return bool(self.losers or self.mostly) or any(each.holds for each in self.fail_if)
 
@@ -277,7 +277,7 @@ def compared(
 
 
 class _Both:
-    """The runs of the first arm and of another arm, only of pairs in which both are over."""
+    """The runs of two arms, the first and another one: only of pairs whose runs are both over."""
 
     def __init__(
         self,

@@ -91,7 +91,9 @@ def _verdict(comparison: Comparison) -> Iterator[str]:
 
 
 def _matrix(comparison: Comparison) -> Iterator[str]:
-    """The table with a column for each further arm, if there is more than one."""
+    """Yields the table with a column for each further arm; nothing if there is only one further
+    arm.
+    """
     if len(comparison.contrasts) == 1:
         return
     heads = ("Figure", *(arm.name for arm in comparison.plan.arms))
@@ -112,7 +114,7 @@ def _cell(effect: Effect | None) -> str:
 
 
 def _contrast(comparison: Comparison, contrast: Contrast) -> Iterator[str]:
-    """The sections on the comparison of one arm with the first."""
+    """Yields the sections on the comparison of one arm with the first."""
     names = f"{comparison.plan.arms[0].name} and {contrast.arm.name}"
     a, b = comparison.labels(contrast)
     beside = f"{a} ({names})" if len(comparison.contrasts) == 1 else a

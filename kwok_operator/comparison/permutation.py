@@ -118,14 +118,14 @@ def fewest_pairs(rivals: int) -> int:
 
 
 def _doublings(rivals: int) -> int:
-    """How often the number of combinations must be doubled so that the rivals can share the 1 in
-    128.
+    """Returns how often the number of combinations must be doubled to grow at least `rivals`-fold,
+    as the rivals share the 1 in 128.
     """
     return (rivals - 1).bit_length()
 
 
 def _allowed(combinations: int, rivals: int) -> int:
-    """How many combinations may, at most, have a figure that moves as far as a reported one did."""
+    """Returns in how many combinations, at most, any figure may move as far as a reported one."""
     return int(BY_CHANCE * combinations / rivals)
 
 
@@ -289,8 +289,8 @@ def _walsh(values: Mapping[int, float], bits: int) -> list[float]:
     """Returns the Walsh transform of the values at these bit masks: in its element w, the sign of a
     value is flipped if w and the value's mask have an odd number of bits in common.
 
-    As most masks have a single bit, most halves have only the mask 0, and are constant: a few
-    passes are enough, not `bits`.
+    The masks are split by their top bit, again and again. As most masks have a single bit, most
+    parts have only the mask 0, and need no further split: their transform is constant.
     """
     if not any(values):
         return [values.get(0, 0.0)] * (1 << bits)

@@ -1,6 +1,7 @@
 """The plan of a comparison: the arms, the number of runs of each, the figures, and what fails it.
 
-    scenarios, flags  --checked-->  ComparisonPlan  --under-->  one that is judged as Registered
+    scenarios, flags                 --checked-->  ComparisonPlan
+    ComparisonPlan, Registered       --under-->    the plan that judges what was registered
 
 A round plays each arm once, with the same seed, in a random order. The run of each further arm and
 that of the first form a pair; with two arms, the round itself is called a pair. Figures,
@@ -240,7 +241,9 @@ class ComparisonPlan:
 
 
 def _seeded(given: dict[str, Any], pair: int) -> dict[str, Any]:
-    """Returns an object with the round's seed, if it is a group with a cloud or a pod profile."""
+    """Returns an applied object; if it is a group with a cloud, or a pod profile, with the round's
+    seed.
+    """
     spec, metadata = given.get("spec"), given.get("metadata")
     if not isinstance(spec, dict) or not isinstance(metadata, dict):
         return given

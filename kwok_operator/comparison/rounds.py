@@ -32,7 +32,7 @@ Rounds = Mapping[int, "WholeRound"]
 
 @dataclass(frozen=True, slots=True)
 class WholeRound:
-    """A round whose runs are all over; `attempt` is the last such one, the first or the repeat."""
+    """A round whose runs are all over. `attempt` is 1, or 2 once its repeat is over, too."""
 
     attempt: int
     busy: bool

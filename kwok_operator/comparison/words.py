@@ -56,7 +56,9 @@ def in_a_cell(effect: Effect | None) -> str:
 
 
 def size(effect: Effect, value: float) -> str:
-    """Returns a change, or a difference with its unit, without the sign."""
+    """Returns a change in percent, without the sign; or, if the effect has none, a difference with
+    its unit.
+    """
     return _signed(effect, value).lstrip("+-")
 
 
@@ -66,7 +68,9 @@ def verdict(effect: Effect) -> str:
 
 
 def _signed(effect: Effect, value: float) -> str:
-    """Returns a change, or a difference with its unit, with the sign."""
+    """Returns a change in percent, with the sign; or, if the effect has none, a difference with its
+    unit.
+    """
     if effect.change is not None:
         percent = value * 100
         digits = 1 if abs(percent) < 1_000 else 0
