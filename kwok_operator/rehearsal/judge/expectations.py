@@ -1,10 +1,10 @@
 """Decides whether each expectation of a scenario was met, and why.
 
 `end` checks the last moment of the recording, `always` each moment, `{at: 120}` that second. An
-expectation doesn't hold if its figure is incomplete. With `always`, the judge waits until the
-figure is complete, unless its known part breaks the bounds already. The result of a `kubectl wait`
-is a line of the recording. A group or workload that the recording never shows is a mistake in the
-scenario, so such an expectation doesn't hold.
+expectation isn't met if its figure is incomplete: if a part of its value is unknown. With `always`,
+the judge waits until the figure is complete, unless its known part breaks the bounds already. The
+result of a `kubectl wait` is a line of the recording. A group or workload that the recording never
+shows is a mistake in the scenario, so such an expectation isn't met.
 """
 
 from collections.abc import Iterable, Sequence
@@ -66,15 +66,17 @@ def check_figures(expect: Sequence[Expectation], *, where: str) -> None:
 
 
 def scopes(compared: Iterable[Compared]) -> set[FigureScope]:
-    """Returns the scopes of all `compared`, and their parts: the ledger keeps sums for each."""
+    """Returns the scopes for which the ledger must keep sums: that of each of `compared`, such as
+    group a in zone b, and those of its fields alone: group a, zone b.
+    """
     narrowed = {each.of for each in compared}
     return {part for of in narrowed for part in (of, *_parts(of).values())} - {FigureScope()}
 
 
 def _parts(of: FigureScope) -> dict[str, FigureScope]:
-    """Returns, by field, a scope for each part of a scope, such as only its group. (A part of which
-    the recording shows no object is a mistake in the scenario.) The scope of a workload keeps its
-    namespace, but no group, as the workload's pods need not be on the group's nodes.
+    """Returns, by field, a scope that has only this field of `of`: group a for group a in zone b.
+    The judge checks that the recording has objects in each. A workload keeps its namespace, but not
+    its group, as its pods need not be on the group's nodes.
     """
     parts: dict[str, FigureScope] = {
         name: FigureScope(**{name: of.by[name]})
@@ -115,7 +117,9 @@ class _Case:
                 self.broken = (t, read.value, self.objects(read))
 
     def objects(self, read: FigureReading) -> str:
-        """Returns a clause on the objects behind a reading, to end a sentence; empty if none."""
+        """Returns a clause that names the objects behind a reading, such as pending pods; empty if
+        none can be named.
+        """
         each, events, others = self.expectation, self.last_events, self.other_events
         objects = objects_of(self.ledger, each, self.tally, read, events=events, others=others)
         return f"; {objects}" if objects else ""
@@ -266,8 +270,8 @@ class Judge:
         return ExpectationOutcome(each, held, reason, read.value, t)
 
     def _never_seen(self, of: FigureScope) -> str:
-        """Returns a clause on the first part of the scope, such as its group, of which the
-        recording has no object; empty if there is no such part.
+        """Returns a clause on the first field of the scope, such as its group, for which the
+        recording has no object; empty if it has objects for all fields.
         """
         ledger = self._ledger
         there = {"group": ledger.groups, "nodePool": ledger.node_pools}

@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 
 class FigureScope(ScenarioPart):
-    """What a figure is narrowed to; without anything, all."""
+    """Which objects a figure counts: those that match all fields; by default, all."""
 
     workload: Line = Field(
         default="", description="A workload of the scenario, Kind/NAME, or Kind/NAMESPACE/NAME."
@@ -224,8 +224,8 @@ class Figure:
     """Whether it counts decisions, which hardly vary between runs that don't differ."""
 
     def rises(self, of: FigureScope) -> bool:
-        """Whether the value, narrowed to `of`, never decreases during a run, if only ended waits
-        count.
+        """Whether the value, narrowed to `of`, never decreases during a run. A figure of waits is
+        meant without the waits that still go on.
 
         The longest wait (`.max`) may decrease if the scope names nodes, such as those of a group:
         once a pod has a node, its wait counts for that node's group. The longest phase

@@ -71,8 +71,8 @@ class _Gang:
     placed: int = 0
 
     def spread(self) -> tuple[int, int]:
-        """Returns how many pods of the gang are outside the rack that has most of them, and how
-        many have a node; 0 and 0 if only one has a node.
+        """Returns how many of the gang's pods with a node are outside the rack that has most of
+        them, and how many have a node; 0 and 0 if fewer than two have one.
         """
         if self.placed < 2:
             return 0, 0

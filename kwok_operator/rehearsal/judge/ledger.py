@@ -92,7 +92,9 @@ class _Budget:
         self.reported = self.left = allowed
 
     def evicts(self, t: float, *, by_api: bool) -> bool:
-        """Records an eviction. Returns whether the budget allowed it."""
+        """Records an eviction of a pod that the budget covers. Returns whether the budget allowed
+        it.
+        """
         self._forget(t)
         if by_api or self.unexplained > 0:  # the API server has checked the budget
             self._change(-1, t)
@@ -355,8 +357,8 @@ class ClusterLedger:
     def _price(
         self, name: str, before: NodeState | None, after: NodeState | None, t: float
     ) -> None:
-        """Applies the first known price of a node to the time before the price was known, too, in
-        all places where the node was.
+        """Once a node's price is known, adds what the node has cost before, in each place (group,
+        zone and NodePool) that it had in that time. Until then, sums up that time by place.
         """
         unpriced = self._unpriced.setdefault(name, _Unpriced(t))
         if before is not None:
@@ -469,8 +471,8 @@ def _kind(node: NodeState) -> _Kind:
 
 
 def _amounts(node: NodeState) -> tuple[object, ...]:
-    """Returns everything that a node adds to the sums, and where: its amounts and its place. Levels
-    such as `ready` aren't included.
+    """Returns the fields of a node that decide what it adds to which sums: its place, price and
+    resources; but not its levels, such as `ready`.
     """
     return node.group, node.zone, node.pool, node.price, node.allocatable
 

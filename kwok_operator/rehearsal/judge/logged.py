@@ -117,8 +117,8 @@ class WarningCounts:
         }
 
     def due(self, t: float, *, every: bool = False, before: bool = False) -> Iterator[WarningLine]:
-        """Yields a line to record at `t` for each text that was logged since its last line, unless
-        that line is less than a second old; with `every`, whatever its age.
+        """Yields a line with the time `t` for each text that was logged since its last line. Leaves
+        out texts whose last line is less than a second old, unless `every` is set.
 
         With `before`, marks the lines as older than the run, and then forgets all texts.
         """

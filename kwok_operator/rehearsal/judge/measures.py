@@ -205,8 +205,8 @@ class Waits:
         return _nth(self._done, sorted(waiting), _rank(which, count))
 
     def missing(self, which: str, value: float | None) -> str:
-        """Returns a clause on how many waits have ended; empty if all have, or if the percentile
-        `which` keeps its `value` however long the others last.
+        """Returns a clause on how many of the waits have ended; empty if all have, or if the
+        percentile `which` stays at `value` however long the waits last that haven't ended.
         """
         if not self.unended:
             return ""

@@ -70,8 +70,8 @@ def _beyond(each: Compared, value: float) -> tuple[bool, bool]:
 
 
 def _of_waits(each: Compared, waits: Waits, nowhere: Waits) -> str:
-    """Names pods that still wait, that wait in vain, or that waited too long. `nowhere` has the
-    waits of pods without a node, which may yet get one of the scope's nodes.
+    """Names pods that still wait, pods whose wait never ends, and pods that waited too long.
+    `nowhere` has the waits of pods without a node, which may yet get one of the scope's nodes.
     """
     long = [
         f"{name} ({in_words(seconds, 's')})"

@@ -138,7 +138,7 @@ class PodLedger:
 
     def placed(self, node: str, place: Place, t: float, *, moved: bool) -> None:
         """Records that a node exists in this place (group, zone). Counts the node's pods anew if
-        the node is new, or its place has changed, or its rack (`moved`).
+        the node is new, or its place is another one than before, or (`moved`) its rack is.
         """
         if moved or self._places.get(node) != place or node in self._gone_nodes:
             self._places[node] = place
@@ -284,7 +284,9 @@ class PodLedger:
             self._no_longer(pod, t, "ended without a node")
 
     def _split(self, pod: PodRecord) -> None:
-        """Computes how long each phase of a pod's start took, as far as known, and counts it."""
+        """Computes how long each phase of a pod's start took, as far as known, and counts these
+        times in the tallies of its place.
+        """
         node, old = pod.node_start, pod.phases
         if pod.starting is None:
             return
@@ -436,8 +438,8 @@ def _leave(waits: Waits, name: str, wait: PodWait | None) -> None:
 
 
 def _count(pod: PodRecord, before: PodState | None, t: float) -> None:
-    """Counts the restarts and the disruption that a line shows, unless they are older than
-    the run.
+    """Counts the restarts and the disruption (such as an eviction) that a line about a pod shows,
+    unless they are older than the run.
     """
     counts = before is not None or not pod.before_the_run
     restarts = pod.state.restarts - (before.restarts if before else 0)

@@ -48,7 +48,7 @@ class _Held:
 
 
 class _Sums:
-    """An integer sum for each rack or block, and the largest of these integers."""
+    """A sum for each rack or block, an integer, and the largest of these sums."""
 
     def __init__(self) -> None:
         self._of: Counter[Rack] = Counter()

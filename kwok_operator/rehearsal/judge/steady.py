@@ -108,9 +108,10 @@ def not_scheduled(
 ) -> list[str]:
     """Returns the pods that the scheduler may yet bind.
 
-    Leaves out pods with scheduling gates, and pods that it has refused for good. With `retried`,
-    every refusal is for good: it has had the time to try again on new nodes. Otherwise a refusal is
-    if it is about all `nodes` and names no taint, as new nodes lose theirs later.
+    Leaves out pods with scheduling gates, and pods that the scheduler has refused for good. With
+    `retried`, each refusal is for good, as the scheduler has had the time to try again on new
+    nodes. Without it, only a refusal that is about all `nodes` and names no taint is for good: new
+    nodes may have taints that they lose later.
     """
     waiting = []
     for pod in unbound:

@@ -235,7 +235,7 @@ class WaitReasons:
             self._slow[chain.pod] = chain
 
     def _of(self, scopes: set[FigureScope]) -> Answers:
-        """Returns why the pods in any of these scopes waited."""
+        """Returns the reasons why the pods in any of these scopes waited."""
         answers = Answers()
         for holding, each in self._answers.items():
             if _ALL_PODS in scopes or holding & scopes:
@@ -244,7 +244,7 @@ class WaitReasons:
 
 
 def place_of(chain: Chain) -> Place:
-    """Returns the workload and namespace of a chain's pod, by which scopes contain it or not."""
+    """Returns the workload and namespace of a chain's pod, as a Place to compare with scopes."""
     return Place(chain.workload, chain.pod.partition("/")[0], rehearsed=chain.rehearsed)
 
 
@@ -305,8 +305,8 @@ def judged(recording: RecordingReader, *, name: str, followers: Sequence[Followe
 
 
 def _own(tally: Tally, by: str, t: float) -> dict[str, FigureReading]:
-    """Reads those figures of a tally that can be narrowed by the field `by` of a scope, such as
-    group.
+    """Returns the readings at `t` of those figures that can be narrowed by `by`, a field of a scope
+    such as group.
     """
     return {n: figure.reading(tally, t) for n, figure in FIGURES.items() if by in figure.of}
 
@@ -329,7 +329,9 @@ def pod_scope(expectation: Expectation) -> FigureScope | None:
 
 
 def notes(judged: Judged) -> Iterator[tuple[str, str]]:
-    """Yields notes on the figures: which are incomplete and why, and which pods lost their node."""
+    """Yields notes on the figures: which are incomplete and why, whether prices have several
+    currencies, and which pods are on nodes that are gone.
+    """
     of: dict[str, list[str]] = {}
     for name, sentence in judged.incomplete.items():
         of.setdefault(sentence, []).append(name)
