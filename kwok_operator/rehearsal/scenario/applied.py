@@ -192,8 +192,8 @@ def _note(known: Known, files: Files) -> None:
 
 
 def _note_places(known: Known, files: Files) -> None:
-    """Adds the zones and NodePools that are in labels of nodes to `known`. If a group copies its
-    template from elsewhere, notes in `known` that not all of them are known.
+    """Adds the zones and NodePools that labels of nodes name to `known`. If a group copies its
+    template from elsewhere, also notes there that more zones and NodePools may exist.
     """
     nodes: list[Mapping[str, Any]]
     nodes = [each.value for each in files.others if each.value.get("kind") == "Node"]

@@ -1,5 +1,5 @@
-"""The flags with which a rehearsal starts cluster-autoscaler: those of one of two FlagSets, and the
-scenario's own.
+"""The flags with which a rehearsal starts cluster-autoscaler: the set that the scenario chooses
+(`fast` or `production`), and the scenario's own.
 
 ClusterAutoscaler of a scenario, paths and addresses --autoscaler_flags--> arguments
 """
@@ -70,7 +70,7 @@ def delay_of(name: str, flags: Mapping[str, Any]) -> float:
 def autoscaler_flags(
     wanted: ClusterAutoscaler, *, cloud_config: str, kubeconfig: str, namespace: str, address: str
 ) -> list[str]:
-    """Returns all flags. The scenario's own override those of its FlagSet."""
+    """Returns all flags. The scenario's own override those of the chosen FlagSet."""
     flags = {
         "cloud-provider": "externalgrpc",
         "cloud-config": cloud_config,

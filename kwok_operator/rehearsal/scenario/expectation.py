@@ -82,7 +82,7 @@ _ANY_OF: Final = (
 
 
 class ExpectedEvent(ScenarioPart):
-    """Events that have all of these."""
+    """Which Events are expected: those that match all fields."""
 
     reason: Line | None = Field(default=None, description="Example: ScaleUpTimedOut.")
     type: Literal["Normal", "Warning"] | None = Field(default=None, description="Normal, Warning.")

@@ -148,8 +148,8 @@ def _any_group(known: Known, of: FigureScope, scenario: Scenario, part: str) -> 
 
 
 def _any_object(known: Known, kinds: Collection[str], namespace: str, called: str = "") -> bool:
-    """Whether the scenario applies an object of one of these kinds. With `called`, its name must be
-    the beginning of that name: a CronJob's Jobs have names that begin with the CronJob's.
+    """Whether the scenario applies an object of one of these kinds. With `called`, only an object
+    counts with whose name `called` begins: names of a CronJob's Jobs begin with the CronJob's.
     """
     return any(
         kind in kinds

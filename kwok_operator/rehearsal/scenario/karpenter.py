@@ -215,7 +215,9 @@ class Karpenter(ScenarioPart):
 
     @property
     def gathers_pods(self) -> float:
-        """How many seconds without a new pod Karpenter waits before it acts on collected pods."""
+        """For how many seconds no new pod must come until Karpenter acts on the pending pods that
+        it has collected.
+        """
         return min(self.batch_idle or 1.0, self.batch_max or 10.0)
 
     @property

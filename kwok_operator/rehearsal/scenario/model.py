@@ -60,7 +60,7 @@ class Component(StrEnum):
 
 
 class ScenarioCluster(ScenarioPart):
-    """The cluster that is made; for --kubeconfig there is none to be made."""
+    """The cluster that is made for the rehearsal, unless --kubeconfig names an existing one."""
 
     kubernetes: KubernetesVersion | None = Field(
         default=None, description='Its minor version. Default: the newest known. Example: "1.36".'
@@ -228,8 +228,8 @@ class Scenario(ScenarioPart):
 
     @property
     def gathers_pods(self) -> float | None:
-        """How many seconds without a new pod the slowest Karpenter waits before it acts on
-        collected pods; None if there is no Karpenter.
+        """For how many seconds no new pod must come until the slowest Karpenter acts on the pending
+        pods that it has collected; None if there is no Karpenter.
         """
         return max((each.gathers_pods for each in self.karpenters.values()), default=None)
 

@@ -52,7 +52,7 @@ class PlacedNode(ScenarioPart):
 
 
 class PlacedPods(ScenarioPart):
-    """The pods of a workload, or one pod that has none."""
+    """The pods of a workload, or one pod without a workload."""
 
     what: PlacedWorkload = Field(
         description="KIND/NAME of a workload or of a pod without one. Example: deployment/web."

@@ -38,7 +38,9 @@ _TCP = re.compile(r"[^\s:]+:[0-9]{1,5}")
 
 
 class FlagSet(StrEnum):
-    """A set of flags; docs/cluster-autoscaler.md has both."""
+    """Which flags cluster-autoscaler gets: ones with short delays (fast), or its defaults
+    (production).
+    """
 
     FAST = "fast"
     PRODUCTION = "production"
@@ -77,8 +79,9 @@ class ClusterAutoscaler(ScenarioPart):
         return [name for name in _FLAGS_WITH_CRDS if given.get(name, "false").lower() != "false"]
 
     def folder_of_crds(self, beside: Callable[[str], str | None]) -> str | None:
-        """Returns the folder of cluster-autoscaler's CRDs: the given one, or else, if it needs
-        CRDs, the path that `beside` returns for one beside the program; None without either.
+        """Returns the folder of cluster-autoscaler's CRDs that the scenario names. If it names
+        none, but has flags that need CRDs, returns what `beside` returns for one beside the
+        program.
         """
         needed = bool(self.flags_with_crds)
         return self.crds or (beside(CRDS_FOLDER) if needed else None)

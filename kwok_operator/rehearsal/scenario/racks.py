@@ -49,8 +49,8 @@ class ScenarioTopology(ScenarioPart):
 def recorded(
     topology: ScenarioTopology | None, groups: Iterable[Mapping[str, Any]]
 ) -> RecordedTopology | None:
-    """Returns the labels by which racks are measured; None if neither the scenario nor the specs of
-    its groups name any, or the groups differ.
+    """Returns the labels by which racks are measured: the scenario's, or those of its groups. None
+    if there are none, or if the groups have different ones.
     """
     topology = topology or ScenarioTopology()
     levels = topology.levels

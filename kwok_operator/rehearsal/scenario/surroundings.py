@@ -28,8 +28,8 @@ class Material:
 
 
 class Surroundings(Protocol):
-    """The surroundings of a scenario. Methods raise UnusableReferenceError with a sentence that
-    follows the field's name.
+    """What the checks of a scenario may read outside it: files, programs, the cluster. Methods
+    raise UnusableReferenceError with a sentence that follows the field's name.
     """
 
     @property

@@ -67,7 +67,8 @@ def _plain(words: Sequence[str]) -> list[str]:
 
 
 def _deletes_nothing(words: Sequence[str], names: Collection[str]) -> str:
-    """Returns why a wait for a deletion can never fail; empty if it can, or if it is another wait.
+    """Returns why a `kubectl wait` for a deletion can never fail; empty if it can fail, or if it
+    waits for anything but a deletion.
 
     For kubectl, an object that never existed is deleted. So each name must be one of `names`, or
     one of them followed by a hyphen and more, as names of pods and nodes are.

@@ -105,7 +105,7 @@ class Spacing(StrEnum):
 
 
 class ArrivalsOfWorkload(ScenarioPart):
-    """When the objects of a workload are made; without anything, all at the beginning."""
+    """When the objects of a workload are made; by default, all at the beginning."""
 
     at: Span = Field(default=0.0, description="When the first one may come. Default: 0s.")
     at_once: bool | None = Field(
