@@ -162,8 +162,9 @@ class BorrowedCluster:
                 continue
 
     async def _in_the_way(self, served: ApiResources, objects: Iterable[Manifest]) -> set[str]:
-        """Returns which Namespaces among the objects exist already. Raises BorrowedClusterError if
-        any other object exists already. Objects with the rehearsal's label don't count as existing.
+        """Returns the names of those Namespaces among `objects` that exist in the cluster. Raises
+        BorrowedClusterError if any other of the objects exists there. Ignores what is
+        there with the rehearsal's label.
         """
         wanted: dict[tuple[ApiResource, str], dict[str, Manifest]] = {}
         for each in objects:

@@ -140,8 +140,8 @@ class _Patience:
         self._last = time.monotonic()
 
     def over(self, there: Iterable[_Made]) -> list[_Made]:
-        """Returns the objects whose deletion has lasted for more than _KARPENTER_HAS seconds; none
-        if any deletion has ended in the last _KARPENTER_HAS seconds.
+        """Returns the objects that are no longer waited for: their deletion has lasted for more
+        than _KARPENTER_HAS seconds, and no deletion has ended in the last _KARPENTER_HAS seconds.
         """
         now = time.monotonic()
         going = {each.metadata["uid"]: each for each in there if each.is_going}
@@ -239,8 +239,8 @@ class Clearing:
             await asyncio.sleep(_LOOK_SECONDS if remaining else 0)
 
     async def _delete(self, made: Iterable[_Made], *, for_others: bool) -> dict[str, str]:
-        """Deletes the objects; with `for_others`, also those that a controller should have deleted.
-        Returns by object why it can't be deleted.
+        """Deletes the objects without an owner; with `for_others`, also those with one, which a
+        controller should have deleted. Returns, for each object that can't be deleted, why.
         """
         due = []
         for each in made:

@@ -55,7 +55,7 @@ class Interrupter:
 
     @property
     def going_on(self) -> bool:
-        """Whether any machine is still under notice."""
+        """Whether any machine is still under notice: it is interrupted, but hasn't ended yet."""
         return bool(self._ends)
 
     async def play(self, number: int, step: MachinesStep) -> str:
@@ -84,7 +84,9 @@ class Interrupter:
         return f"{len(some)} of {len(machines)} machines{short}"
 
     async def keep(self) -> NoReturn:
-        """Ends machines that Karpenter hasn't drained when their notice is over. Never returns."""
+        """Never returns: ends each machine of Karpenter whose notice is over before Karpenter has
+        drained it.
+        """
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             now = time.monotonic()
@@ -93,11 +95,11 @@ class Interrupter:
             await self._each((each for each in due if not each.simulated), self._lose)
 
     async def claimed(self) -> list[Machine]:
-        """Returns the machines of Karpenter that are not under notice."""
+        """Returns the machines of Karpenter that aren't interrupted yet."""
         return [each for each in await self._machines(NODE_POOL_LABEL) if each.claim]
 
     def under_notice(self) -> Counter[str]:
-        """Returns how many machines of each group are under notice."""
+        """Returns how many machines of each group are interrupted, but haven't ended yet."""
         return Counter(machine.group for _, machine in self._ends)
 
     async def interrupt(self, machines: Sequence[tuple[Machine, int]]) -> None:
@@ -107,7 +109,9 @@ class Interrupter:
         await self._each(some, lambda each: self._interrupt(each, notices[each.uid]))
 
     async def _machines(self, *selectors: str) -> list[Machine]:
-        """Returns the machines whose Nodes have these labels, except those under notice."""
+        """Returns the machines whose Nodes have these labels, except those that are interrupted
+        already.
+        """
         nodes = await NODES.metadata(self._client, labelSelector=",".join(selectors))
         now = _now()
         machines = [read_machine(metadata, now=now) for metadata in nodes]

@@ -1,16 +1,16 @@
 """Keeps one control plane for many rehearsals, and resets it to its first state before each.
 
-    KeptClusters: none yet, or it is dead: make it -> install the CRDs and rights -> note the state
-      fresh(): nothing was played since then, or the state is put back (controlplane/rewinding.py)
+    KeptClusters.get: one that lives, or a new one --> CRDs, rights --> its state is noted
+    KeptCluster.fresh: puts back the noted state, if a rehearsal has used the control plane since
+    reused_cluster: the control plane that an earlier process left, put back, or a new one
 
 If all rehearsals begin with the same objects, the first rehearsal notes the state again once the
 cluster is steady, so that later rehearsals need not wait for nodes and pods. The control plane has
 the version of Kubernetes and the flags of its components from the scenario. The operator, the shim
 and the scenario's processes aren't kept: each rehearsal starts its own.
 
-    reused_cluster(scenario): the control plane that an earlier process left, put back, or a new one
-
-It stays when the process ends, with its noted state in a file beside its kubeconfig.
+The control plane of `reused_cluster` stays when the process ends, with its noted state in a file
+beside its kubeconfig. `controlplane/rewinding.py` notes states and puts them back.
 """
 
 import asyncio
@@ -88,12 +88,16 @@ class KeptCluster:
                 self.has_begun = True
 
     async def fresh(self) -> None:
-        """Resets the cluster to the noted state. Raises ControlPlaneError."""
+        """Resets the cluster to the noted state for a run, which will change it. Raises
+        ControlPlaneError.
+        """
         await self.reset()
         self._is_used = True
 
     async def reset(self) -> None:
-        """Resets the cluster to the noted state, unless it is in it. Raises ControlPlaneError."""
+        """Resets the cluster to the noted state, if a run has used it since. Raises
+        ControlPlaneError.
+        """
         await self.commands.start()
         # What a run wrote into these two would reach the next run.
         self.cluster.kubeconfig.write_bytes(self._kubeconfig)

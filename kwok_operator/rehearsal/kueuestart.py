@@ -125,8 +125,8 @@ class PreparedKueue:
                 path.write_bytes(content)
 
     async def _is_asked(self) -> bool:
-        """Whether the API server calls Kueue's webhooks: a Job passes them in a dry run, and is
-        suspended by them if Kueue suspends new Jobs.
+        """Whether the API server calls Kueue's webhooks. To see that, creates a Job in a dry run:
+        the webhooks accept it and, if Kueue suspends new Jobs, suspend it.
         """
         pod = {"restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}]}
         job = {

@@ -45,10 +45,12 @@ class NodeLives:
         under_notice: Mapping[str, int],
         now: int,
     ) -> list[tuple[Machine, int]]:
-        """Returns the machines that must get notice now, with its length in milliseconds.
+        """Returns the machines to interrupt now, each with the length of its notice in
+        milliseconds.
 
-        `machines` are the machines without notice, `clouds` are the groups' clouds, and
-        `under_notice` is the number of machines of each group that have notice.
+        `machines` are those that aren't interrupted yet, `clouds` are the groups' clouds, and
+        `under_notice` is the number of machines of each group that are interrupted, but haven't
+        ended.
         """
         there = sorted(machines, key=lambda each: (each.created, each.name))
         self._lived = {m.uid: self._lived.get(m.uid) or self._born(m, clouds) for m in there}

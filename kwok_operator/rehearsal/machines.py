@@ -45,8 +45,8 @@ class Machine:
 
 
 def read_machine(metadata: Mapping[str, Any], *, now: int) -> Machine | None:
-    """Reads the metadata of a Node; None for a Node that has notice of its end or is being deleted.
-    `now` is in milliseconds since the epoch.
+    """Reads a machine from the metadata of its Node; None if the cloud has given the machine notice
+    of its end, or the Node is being deleted. `now` is in milliseconds since the epoch.
     """
     labels, annotations = as_texts(metadata.get("labels")), as_texts(metadata.get("annotations"))
     life = read_life(annotations)
@@ -76,7 +76,8 @@ def drawn(
     """Returns the machines that a step takes, drawn by the seed.
 
     Names differ from run to run, so a draw depends on a machine's place: its group or NodePool, its
-    zone, and its number there by age. Two runs with machines in the same places lose the same.
+    zone, and its number there by age. If two runs have machines in the same places, the step takes
+    the same places in both.
     """
     numbers = Counter[tuple[str, str]]()
     draws: list[tuple[float, str, Machine]] = []

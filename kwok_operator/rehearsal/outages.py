@@ -80,9 +80,9 @@ class Outages:
     ) -> list[OutageChange]:
         """Notes that the step has begun, and returns the changes to make; sends nothing.
 
-        `groups` are the groups as they are now, by name: `end` restores what their fields have
-        here. `units` are those that the step takes out. Raises CommandError if no group has any of
-        them, or if more than MAX_OUTAGE_UNITS of a group would be out.
+        `groups` are the groups as they are now, by name: `end` restores the values of their
+        fields. `units` are those that the step takes out. Raises CommandError if no group has any
+        of them, or if more than MAX_OUTAGE_UNITS of a group would be out.
         """
         changes = [
             each._replace(uid=_uid(_at(groups, each.path)))
@@ -128,8 +128,8 @@ class Outages:
     def _with_units(
         self, change: OutageChange, groups: Mapping[str, Any], back: Collection[str] = ()
     ) -> OutageChange:
-        """Returns the change with all units of the group that must be out from now on: those that
-        are out, without those that come `back`, and those of all steps that haven't ended.
+        """Returns the change, with all units of the group that must be out from now on: those that
+        are out now, except those in `back`, and those that steps which haven't ended take out.
         """
         live = as_list(value_at(_at(groups, change.path), "spec", "cloud", _UNITS))
         of_group = (change.path, change.uid, _UNITS)
@@ -249,7 +249,9 @@ def _is_out(group: Mapping[str, Any], pools_out: Set[str]) -> bool:
 
 
 def _out_places(groups: Mapping[str, Any], layouts: Mapping[str, Layout]) -> dict[str, list[range]]:
-    """Returns the places (of one node each) in units that are out, as ranges, by domain."""
+    """Returns, by topology domain, the places in units that are out, as ranges of numbers. A place
+    has one node.
+    """
     out = defaultdict[str, list[range]](list)
     for name, layout in layouts.items():
         units = as_list(value_at(groups[name], "spec", "cloud", _UNITS))
@@ -373,7 +375,7 @@ class OutagePlayer:
     async def _change_all(
         self, changes: Sequence[OutageChange], *, may_lack: Callable[[OutageChange], bool]
     ) -> None:
-        """Sends all changes. Raises the first error. That a group or pool is gone is no error if
+        """Sends all changes. Raises the first error, but ignores that a group or pool is gone if
         `may_lack` returns True for its change.
         """
         answers = await asyncio.gather(*map(self._change, changes), return_exceptions=True)

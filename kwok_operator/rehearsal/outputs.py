@@ -95,8 +95,8 @@ def chains(
     on_early_end: Callable[[float], None] | None = None,
 ) -> Iterator[Chain]:
     """Yields the chains of causes of the `wanted` pods of a recording; `skips` selects lines to
-    leave out. `on_early_end` is called with the time of the last line if the recording lacks the
-    run's end. Raises SettingsError or RecordingError.
+    leave out. If the recording lacks the run's end, calls `on_early_end` with the time of its last
+    line. Raises SettingsError or RecordingError.
     """
     line: RecordedLine | None = None
     with opened(path) as recording:

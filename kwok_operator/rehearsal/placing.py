@@ -95,8 +95,9 @@ class _Placer:
         self._bound = 0
 
     async def bind(self, objects: Objects, unbound: Objects) -> int:
-        """Binds the pods for which the placement has a node, and returns how many. `objects` may
-        contain ReplicaSets. All groups must have their nodes.
+        """Binds the pods of `unbound` for which the placement has a node, and returns how many.
+        `objects` are ReplicaSets, by which a pod's Deployment is known. All groups must have their
+        nodes.
         """
         if self._seats is None:
             nodes = await self._client.get_json(
@@ -146,7 +147,9 @@ class _Placer:
         )
 
     def report(self) -> None:
-        """Reports how many of the placement's pods were bound, don't exist, or have no node."""
+        """Reports how many pods were bound by the placement, how many of its pods don't exist, and
+        for how many of them the node doesn't exist.
+        """
         assert self._seats is not None
         say, left, nowhere = self._testbed.report, self._seats.left, self._seats.nowhere
         say(f"pods on the nodes where they stood: {self._bound:,}")

@@ -165,7 +165,7 @@ async def _set_up(ready: Testbed, scenario: Scenario, warnings: ProgramWarnings)
 
 
 def _note_caveats(testbed: Testbed, warnings: ProgramWarnings) -> None:
-    """Makes warnings of the testbed's caveats, sentences on what users may not expect."""
+    """Reports the testbed's caveats, sentences on what users may not expect, as warnings."""
     while testbed.caveats:
         warnings.note(*testbed.caveats.pop(0))
 
@@ -392,8 +392,9 @@ class Rehearsal:
         )
 
     def _end_of(self, reason: str, detail: str) -> tuple[str, str]:
-        """Returns reason and detail of the run's end, for the recording: the given ones, or
-        `unplayed` and which step has not begun, or of which workload objects were not created.
+        """Returns reason and detail of the run's end, for the recording. If a step has not begun,
+        or objects of a workload were not created, the reason is `unplayed`, and the detail says
+        which; otherwise, both are the given ones.
         """
         after = f"after {self._course.now():.1f} s"
         if self._unplayed:

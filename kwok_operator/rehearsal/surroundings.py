@@ -143,7 +143,9 @@ class LocalSurroundings:
             return b""
 
     def _place(self, name: str) -> Path | None:
-        """Returns the path of a program, even if no file is there; None if PATH lacks the name."""
+        """Returns a program's path: the one from --binary, or of a name with a slash, even if no
+        file is there; for any other name, the path of a program on PATH, or None.
+        """
         if name in self._binaries:
             return self._binaries[name]
         if "/" in name:

@@ -232,7 +232,7 @@ class Testbed:
         return manifest if self.borrowed is None else self.borrowed.marked(manifest)
 
     def command(self, words: tuple[str, ...], env: Mapping[str, str]) -> dict[str, Any]:
-        """Returns the arguments of `kubectl.run` for a command of the timeline."""
+        """Returns the arguments with which `kubectl.run` runs a command of the timeline."""
         command = [self._filled(each) for each in words]
         command[0] = str(self.find_program(command[0]) or command[0])
         environment = {**self.environment, **{k: self._filled(v) for k, v in env.items()}}
@@ -490,8 +490,8 @@ async def _installed(
 
 
 async def _to_install(made: Testbed, rights: OptionalRights) -> list[Manifest]:
-    """Returns the manifests to install. In a borrowed cluster, leaves out rights that are only
-    possibly needed and can't be granted.
+    """Returns the manifests to install. In a borrowed cluster, leaves out rights that the operator
+    may need, but doesn't surely need, if the account may not grant them.
     """
     possible = rights.possible
     if made.borrowed is not None:

@@ -31,7 +31,7 @@ WRITER: Final = "kwok-operator import --rehearse"
 
 @dataclass(frozen=True, slots=True)
 class PodCounts:
-    """Counts of pods at one moment, without those of DaemonSets."""
+    """What a run that loses a zone shows at one moment. Pods of DaemonSets don't count."""
 
     in_zone: int = 0
     """The number of pods on nodes of the lost zone."""
@@ -176,7 +176,9 @@ def answer(
     facts: CopyFacts,
     seconds: float,
 ) -> CopyAnswer:
-    """Returns what a run of so many `seconds` shows on the question; `lines` are its recording."""
+    """Returns what a run shows about the question. The run took `seconds`; `lines` are its
+    recording.
+    """
     if judged.broken_off:
         # It says nothing about the cluster that was copied.
         return CopyAnswer(question, None, judged.broken_off, judged.why, seconds)

@@ -61,8 +61,8 @@ class InstanceType:
     def values_of(self, key: str) -> frozenset[str]:
         """Returns the values that nodes of this type can have for a label.
 
-        Of the labels that nodes have by their offering, it knows only zone and capacity type; for
-        any other one it returns no value.
+        Of the labels that differ between offerings, only zone and capacity type are looked up: for
+        any other one, no value is returned.
         """
         values = [self.labels.get(key, ())]
         if key in (CAPACITY_TYPE_LABEL, ZONE_LABEL):

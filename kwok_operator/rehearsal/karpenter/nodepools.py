@@ -185,7 +185,9 @@ def _possible(requirement: Any, capacity_types: frozenset[str]) -> Any:
 
 
 def no_class(pool: Manifest, classes: Collection[str]) -> tuple[Path, str] | None:
-    """If a NodePool names a class that doesn't exist, returns that field and a sentence on it."""
+    """If a NodePool names a class that doesn't exist, returns that field and a sentence on it; else
+    None.
+    """
     name = text_at(pool, "spec", "template", "spec", "nodeClassRef", "name")
     if name in classes:
         return None

@@ -110,7 +110,9 @@ def set_up(
 
 
 def renamed(types: Sequence[InstanceType]) -> list[str]:
-    """Returns a sentence on types that don't have the name of their groups' instance type."""
+    """Returns a sentence on types that got another name than the instance type of their groups;
+    none if there is no such type.
+    """
     some = [
         f"{each.name} of {names_in_words(_groups_of(each), most=_MOST_NAMES)}"
         for each in types

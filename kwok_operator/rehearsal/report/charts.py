@@ -82,8 +82,8 @@ def thinned(times: Iterable[float], *, apart: float) -> list[float]:
 
 
 def _nodes_of_groups(samples: Sequence[Sample]) -> list[PlotLine]:
-    """Returns plot lines of the numbers of nodes and instances in each state: a line for each
-    larger group, and one for all smaller groups together. A last line has the sum of all targets.
+    """Returns the plot lines of the nodes and instances in each state, for each of the largest
+    groups and for all smaller ones together. A last line has the sum of all targets.
     """
     most: dict[str, int] = {}
     for sample in samples:

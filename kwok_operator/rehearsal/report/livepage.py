@@ -58,8 +58,8 @@ def lanes_data(lanes: NodeLanes, *, most: int) -> tuple[str, str]:
     """Returns a data block of at most `most` bytes, and a sentence on what is left out. Both are
     empty without nodes, or if nothing fits.
 
-    If not all fit, pods are shown on every second node only, on every fourth, and so on; then only
-    every second node is shown at all.
+    If not all fit, all nodes are shown, but pods only on every second node, on every fourth, and so
+    on; if that is still too large, only every second node is shown, every fourth, and so on.
     """
     for nodes_every, pods_every in _thinner(len(lanes.nodes)):
         nodes = lanes.nodes[::nodes_every]
@@ -93,7 +93,7 @@ def _left_out(lanes: NodeLanes, nodes: int, pods: int, every: int) -> str:
 
 def _packed(nodes: list[NodeLane], pods: list[PodLane]) -> str:
     """Returns the rows of nodes and pods as base64 of deflated JSON, which has them by columns.
-    Times are in tenths of a second; None is unknown, or not yet.
+    Times are in tenths of a second; None if a time is unknown, or hasn't come yet.
     """
     places = {id(node): place for place, node in enumerate(nodes)}
     groups = list(dict.fromkeys(node.group for node in nodes))

@@ -1,8 +1,8 @@
 """Computes what a run cost, and what more time would cost; lists the groups that got no node.
 
-The cost of a day and of 30 days is extrapolated here from the run's average. It isn't a figure, and
-the page says so. A recording doesn't show all reasons why a group got no node; only those in the
-recording are listed.
+The cost of a day and of 30 days is extrapolated from the run's average, so it is missing in
+verdict.json, and the report calls it extrapolated. A recording doesn't show all reasons why a group
+got no node; only those in the recording are listed.
 """
 
 from collections import Counter
@@ -36,7 +36,9 @@ _SHORTEST: Final = 1.0
 
 
 def _in_money(judged: Judged, amount: float) -> str:
-    """Returns a rounded amount with its currency, if known. More digits are noise of floats."""
+    """Returns an amount with its currency, if that is known. It has 9 digits at most, as further
+    digits are only rounding errors of floats.
+    """
     return f"{in_words(float(f'{amount:.9g}'))} {judged.currency}".rstrip()
 
 
@@ -90,7 +92,7 @@ def not_grown(judged: Judged) -> Iterator[str]:
 
 
 def node_price(judged: Judged, group: str) -> str:
-    """Returns what a node of a group costs per hour, by the group's price."""
+    """Returns what a node of a group costs per hour, by its price; `none` if it has no price."""
     state = judged.story.groups.get(group, _NO_GROUP)
     return "none" if state.price is None else _in_money(judged, state.price)
 

@@ -81,9 +81,9 @@ def subject_name(name: object) -> str:
 def marking(
     *subjects: str, of: Iterable[str] = (), start: float | None = None, end: float | None = None
 ) -> str:
-    """Returns the HTML attributes of a row: its subjects, the subjects that it is also about
-    (`of`), and its start and end in seconds. A script marks all rows about the subject that the
-    reader has clicked.
+    """Returns the HTML attributes of a row: `subjects` are what it is about, `of` what else it
+    concerns, such as the group of calls; `start` and `end` are in seconds. A script marks all rows
+    about the subject that the reader has clicked.
     """
     parts = {"is": [*subjects], "of": [*of]}
     attributes = "".join(

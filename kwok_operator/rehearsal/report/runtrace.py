@@ -130,7 +130,9 @@ class _Decisions:
         """
 
     def make(self, kind: str, what: str, since: int, until: int, nodes: int) -> TracePoint:
-        """Adds a slice for a decision, or extends a recent one of its kind. Returns its start."""
+        """Adds a slice for a decision, or extends the last slice of this kind if that ended shortly
+        before. Returns the point where the slice begins.
+        """
         point, name, last, times, sum_of_nodes = self._open.get(kind, (None, what, 0, 0, 0))
         if point is not None and since > last + _JOINED:
             self._close(kind)

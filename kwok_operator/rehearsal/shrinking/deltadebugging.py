@@ -23,7 +23,7 @@ Tries = Generator[T, bool, T]
 
 
 def minimized(items: Sequence[T], *, singly: bool = False) -> Tries[tuple[T, ...]]:
-    """Returns items of which none can be left out alone: each such try was answered with False.
+    """Returns a part of the items that has the property, and loses it if any one item is left out.
 
     The empty tuple is tried first, as mostly no item is needed. With `singly`, for items that are
     probably all needed, only single items are left out: larger parts would be tried in vain.
@@ -97,7 +97,7 @@ def lowered(
 
 def _translated(tries: Tries[T], what: Callable[[T], U]) -> Generator[U, bool, T]:
     """Yields what `tries` yields, translated by `what`; sends the caller's answers to `tries`.
-    Returns what `tries` returns.
+    Returns the result of `tries`, untranslated.
     """
     try:
         each = next(tries)

@@ -129,7 +129,9 @@ def _in_order(value: Any) -> Any:
 
 
 def files_named(read: ScenarioFile) -> list[str]:
-    """Returns files that the document can't contain: traces, and programs beside the scenario."""
+    """Returns the files that a scenario's document refers to, as it can't contain them: traces, and
+    programs with a path.
+    """
     assert read.scenario is not None
     traces = [each.arrivals.trace for each in read.scenario.workloads]
     programs = [each for each in sorted(read.scenario.programs) if "/" in each]

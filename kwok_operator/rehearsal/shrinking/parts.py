@@ -1,7 +1,7 @@
 """The parts of a scenario that can be left out, and the numbers in it that can be lowered.
 
-    document --without--> a smaller document
-             --with_numbers--^
+    document, Parts to leave out        --without-->       a smaller document
+    document, Amounts with new numbers  --with_numbers-->  a smaller document
 
 A document is a scenario as YAML, which contains all objects that it applies. levels.py decides the
 order in which parts are tried. When a part is left out, namespaces, classes and pools that only

@@ -179,9 +179,9 @@ class TryPlayer:
         return replace(symptom, pause=follower.pause), took
 
     def _limited(self, scenario: Scenario, quiet: float | None) -> Scenario:
-        """Returns the scenario with a shorter time limit if the first run took much less time than
-        its limit, and with an autoscaler that logs why it does something. With `quiet`, the
-        autoscaler also checks the cluster more often.
+        """Returns the scenario with flags that make autoscalers log why they do something. With
+        `quiet`, autoscalers also act sooner, and the time limits are shorter if the first run took
+        much less time.
         """
         firsts = {p.name: p.cluster_autoscaler for p in self._scenario.processes}
         processes = []
@@ -247,7 +247,7 @@ def _least_quiet(scenario: Scenario) -> float:
 
 
 def _delays(autoscaler: ClusterAutoscaler) -> dict[str, float]:
-    """Returns the delays of _SOONER's flags, in seconds and in their order."""
+    """Returns the values of the flags in _SOONER, delays in seconds, in the order of _SOONER."""
     given = FAST if autoscaler.values is FlagSet.FAST else {}
     return {name: delay_of(name, {**given, **autoscaler.flags}) for name in _SOONER}
 
@@ -270,7 +270,7 @@ def _sooner(autoscaler: ClusterAutoscaler, first: ClusterAutoscaler | None) -> d
 
 def _about(scenario: Scenario, chains: Sequence[Chain]) -> Mapping[int, Sequence[Chain]]:
     """Returns the chains of the pods that each expectation is about, by the expectation's number.
-    The pods may be on any nodes.
+    Of its scope, only workload and namespace count, as the pods may be on any nodes.
     """
     scopes = [
         FigureScope.narrowed(workload=each.of.workload, namespace=each.of.namespace)

@@ -87,8 +87,8 @@ class Shrinker:
         """Shrinks. Returns whether nothing more can be left out; if not, the budget is spent.
 
         Raises ShrinkError if the first run can't be judged or has no reason with the text `reason`,
-        if no two of the first runs agree, if the budget is spent before they are over, or if the
-        result of tries by majority disagrees at the end.
+        if no two of the first runs agree, if the budget is spent before the first runs are over, or
+        if the result of tries by majority disagrees at the end.
         """
         self._began = self.now()
         with suppress(_Spent):

@@ -151,8 +151,9 @@ def symptom_of(
 def _of_nodes(
     outcome: ExpectationOutcome, loops: Sequence[Loop], groups: Collection[str]
 ) -> Reasons:
-    """Returns the reasons for too many nodes, or for enough: why cluster-autoscaler keeps nodes, or
-    whether it could choose between groups. Empty for an expectation on anything else.
+    """Returns, for an expectation on nodes, the reasons why there are too many, or enough: why
+    cluster-autoscaler keeps nodes, or whether it could choose between groups when it added some.
+    Empty for any other expectation.
     """
     expected = outcome.expectation
     figure = FIGURES.get(expected.figure or "")
@@ -181,8 +182,8 @@ def _of_nodes(
 
 
 def _of_chance(outcome: ExpectationOutcome, loops: Sequence[Loop]) -> Reasons:
-    """Returns a reason if cluster-autoscaler caused the expected Event of a scale-up, and chose the
-    group not at random; else none, as another run may then choose another group.
+    """Returns a reason if an expected scale-up Event came, and cluster-autoscaler had a reason to
+    choose the group. Returns none if it chose at random: another run may choose another group.
     """
     event = outcome.expectation.event
     if event is None or event.reason != TRIGGERED or not outcome.held:
