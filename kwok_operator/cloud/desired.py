@@ -56,9 +56,9 @@ class Upkeep:
         out: Mapping[int, int],
         now: int,
     ) -> DesiredNodes:
-        """Computes how nodes should be. `marks` has what the simulated cloud recorded on nodes, by
-        serial; in an outage it has all nodes. `out` says since when nodes are in an outage.
-        `at_a_time` is how many may be under notice (None: any number). Times are milliseconds."""
+        """Computes how nodes should be. `marks` has, by serial, what the simulated cloud recorded
+        on nodes; in an outage also None for each other node. `out` says since when nodes are in an
+        outage, in milliseconds. `at_a_time` is how many may be under notice (None: any number)."""
         capped = at_a_time is not None
         self._known = {
             serial: self._find(serial, mark, capped=capped, outage_since=out.get(serial), now=now)

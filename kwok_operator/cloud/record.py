@@ -91,7 +91,7 @@ class CloudRecord:
         return cls(History.read(status.terms), tuple(refusals))
 
     def dump(self) -> CloudStatus:
-        """The record as status has it, without `instances`, the rows for people."""
+        """The record as status has it, without `instances`, which only people read."""
         return CloudStatus(
             terms=tuple(terms.dump() for terms in self.history.terms),
             refused=tuple(_dump(refusal) for refusal in self.refusals),

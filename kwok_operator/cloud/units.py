@@ -49,8 +49,8 @@ class Units:
 
     @classmethod
     def of(cls, node: Mapping[str, Any] | None, places: Mapping[int, int]) -> "Units":
-        """Makes the Units of a group. `node`, to which its template resolved, has the layout in an
-        annotation; `places` are those of the instances, by serial."""
+        """Makes the Units of a group: racks and the like. `node`, to which its template resolved,
+        has the layout in an annotation; `places` are those of the instances, by serial."""
         return cls(Layout.read(as_map(value_at(node, "metadata", "annotations"))), places)
 
     def of_nodes(self, places: Iterable[tuple[int, NodePlace | None]]) -> Self:

@@ -1,7 +1,7 @@
 """The plan of a comparison: the arms, the number of runs of each, the figures, and what fails it.
 
     scenarios, flags                 --checked-->  ComparisonPlan
-    ComparisonPlan, Registered       --under-->    the plan that judges what was registered
+    ComparisonPlan, Registered       --under-->    the plan, with verdicts on these only
 
 A round plays each arm once, with the same seed, in a random order. The run of each further arm and
 that of the first form a pair; with two arms, the round itself is called a pair. Figures,

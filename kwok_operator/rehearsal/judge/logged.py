@@ -109,7 +109,8 @@ class WarningCounts:
         return entry.written is None and entry.waiting == 1
 
     def forget(self, program: str, trouble: str) -> None:
-        """Drops a program's texts whose cause has the key `trouble`, as the cause has ended."""
+        """Drops the messages that a program logged because of a trouble with this key, which has
+        ended."""
         self._texts = {
             key: entry
             for key, entry in self._texts.items()

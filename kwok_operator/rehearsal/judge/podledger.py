@@ -1,7 +1,7 @@
-"""The pods at one moment of a recording: their levels, how long they wait, what they request of
-nodes.
+"""Counts the pods at one moment of a recording: how many run or are pending, how long they wait,
+what they request of nodes.
 
-    line --apply--> PodRecord --_settle--> levels and waits of the tallies of its place
+    line --apply--> PodRecord --_settle--> counts and waits of the pod's group and zone
                               --_waited--> a wait has ended, or can't end any more
 
 A pod has the group and zone of its node, even if the node is recorded later, as nodes and pods are
