@@ -143,14 +143,14 @@ def _clear(flags: argparse.Namespace) -> int:
         raise SettingsError(
             "--clear: goes without SCENARIO, and with --kubeconfig or --context, or with --reuse"
         )
-    if flags.reuse:
-        for name in clear_reused():
-            print(f"deleted cluster {name}")
-        return 0
-    clearing = clear_cluster(
-        kubeconfig=flags.kubeconfig or None, context=flags.context or None, report=complain
-    )
     try:
+        if flags.reuse:
+            for name in clear_reused():
+                print(f"deleted cluster {name}")
+            return 0
+        clearing = clear_cluster(
+            kubeconfig=flags.kubeconfig or None, context=flags.context or None, report=complain
+        )
         return 0 if asyncio.run(clearing) else 1
     except (KwokOperatorError, OSError) as error:
         complain(f"kwok-operator: {error}")

@@ -123,9 +123,13 @@ def free_name(prefix: str, *, settings: Settings) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         for number in itertools.count(1):
             name = f"{prefix}-{number}"
-            with contextlib.suppress(Timeout):
+            try:
                 stack.enter_context(hold(user_lock(name, settings=settings)))
                 break
+            except Timeout:
+                continue
+            except OSError as err:
+                raise ClusterError(f"creating cluster {name}: {err}; {ELSEWHERE}") from err
         yield name
 
 

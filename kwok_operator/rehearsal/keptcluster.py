@@ -247,35 +247,48 @@ async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator
         create = partial(controlplane.create, name, reuse=True, stages=True, settings=settings)
         kept = None
         while kept is None:
+            if not _is_noted(name, settings):
+                # A process was killed while it made the cluster, or it can't be put back.
+                await asyncio.to_thread(controlplane.delete, name, settings=settings)
             cluster = await controlplane.in_thread(partial(create, flags=_flags(scenario)))
             kept = await _left(cluster, report)
-            if kept is None:
-                await asyncio.to_thread(controlplane.delete, name, settings=settings)
         try:
             yield kept
         finally:
             await kept.commands.stop()
 
 
-async def _left(cluster: controlplane.Cluster, report: Report) -> KeptCluster | None:
-    """Returns the kept cluster, new or reset to its noted state; None if it can't be reset."""
-    kept = KeptCluster(cluster, manifests(()))
-    path = cluster.kubeconfig.with_name(_NOTED)
+def _is_noted(name: str, settings: controlplane.Settings) -> bool:
+    """Returns whether there is a cluster of this name whose first state was noted."""
     try:
-        if not path.exists():
+        cluster = controlplane.get(name, settings=settings)
+    except controlplane.ControlPlaneError:
+        return False
+    return cluster.kubeconfig.with_name(_NOTED).exists()
+
+
+async def _left(cluster: controlplane.Cluster, report: Report) -> KeptCluster | None:
+    """Returns the kept cluster, new or reset to its noted state. If it can't be reset, deletes the
+    noted state, and returns None."""
+    path, kept = cluster.kubeconfig.with_name(_NOTED), None
+    try:
+        kept = KeptCluster(cluster, manifests(()))
+        if path.exists():
+            report(f"putting cluster {cluster.name} back")
+            await asyncio.to_thread(kept.load, path)
+            await kept.reset()
+        else:
             await _install_in(kept)
             await asyncio.to_thread(kept.save, path)
             report(f"cluster {cluster.name} stays for the next --reuse; to delete it: {CLEAR}")
-            return kept
-        report(f"putting cluster {cluster.name} back")
-        await asyncio.to_thread(kept.load, path)
-        await kept.reset()
     except BaseException as error:
-        await kept.commands.stop()
-        if isinstance(error, controlplane.ControlPlaneError) and path.exists():
-            report(f"making cluster {cluster.name} anew: {error}")
-            return None
-        raise
+        if kept is not None:
+            await kept.commands.stop()
+        if not isinstance(error, controlplane.ControlPlaneError) or not path.exists():
+            raise
+        report(f"making cluster {cluster.name} anew: {error}")
+        path.unlink()
+        return None
     return kept
 
 

@@ -1,15 +1,18 @@
 """When a control plane is kept, and when it is replaced. None is made."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kwok_operator import controlplane
 from kwok_operator.controlplane import ClusterError
 from kwok_operator.rehearsal import keptcluster
-from kwok_operator.rehearsal.keptcluster import KeptClusters
+from kwok_operator.rehearsal.keptcluster import KeptClusters, reused_cluster
+from kwok_operator.rehearsal.scenario.model import Scenario
 
 ANY: Any = None
 
@@ -66,3 +69,69 @@ async def test_one_that_was_deleted_is_never_returned(made: Made) -> None:
         made.fails = False
         await clusters.get(ANY, made.log.append)
     assert made.log == ["a False", "deleted"] * 2
+
+
+class Left:
+    """The cluster that stays, as files; `noted` is its state, if there is one."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log: list[str] = []
+        self.noted = folder / "noted.json"
+        self.refused = False
+        self.cluster = SimpleNamespace(name="it", kubeconfig=folder / "kubeconfig.yaml")
+        functions = {"create": self.create, "delete": self.delete, "get": self.get}
+        for name, function in functions.items():
+            monkeypatch.setattr(controlplane, name, function)
+        monkeypatch.setattr(controlplane, "free_name", self.free_name)
+        monkeypatch.setattr(keptcluster, "KeptCluster", lambda *_: self)
+        monkeypatch.setattr(keptcluster, "_install_in", self.install)
+        monkeypatch.setattr(keptcluster, "manifests", lambda _: ())
+        self.commands = SimpleNamespace(stop=self.install)
+
+    @contextmanager
+    def free_name(self, prefix: str, **_: Any) -> Iterator[str]:
+        yield prefix
+
+    def create(self, name: str, **_: Any) -> Any:
+        self.log.append("create")
+        return self.cluster
+
+    def get(self, name: str, **_: Any) -> Any:
+        return self.cluster
+
+    def delete(self, name: str, **_: Any) -> None:
+        self.log.append("delete")
+        self.noted.unlink(missing_ok=True)
+
+    async def install(self, *_: Any) -> None:
+        pass
+
+    def save(self, path: Path) -> None:
+        path.write_text("it")
+
+    def load(self, path: Path) -> None:
+        self.log.append("put back")
+        if self.refused:
+            raise ClusterError("unlike what is installed")
+
+    async def reset(self) -> None:
+        pass
+
+
+async def test_only_a_cluster_whose_first_state_was_noted_is_reused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a process was killed while it made the cluster, which may lack anything."""
+    left = Left(tmp_path, monkeypatch)
+    scenario = Scenario.model_validate(
+        {"name": "a", "expect": [{"figure": "nodes.max", "equals": 0}]}
+    )
+    for refused, done in (
+        (False, ["delete", "create"]),
+        (False, ["create", "put back"]),
+        (True, ["create", "put back", "delete", "create"]),
+    ):
+        left.refused, left.log = refused, []
+        async with reused_cluster(scenario, report=lambda _: None):
+            assert left.log == done
+        left.refused = False
