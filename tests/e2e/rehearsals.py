@@ -40,9 +40,9 @@ def cluster_of(said: str) -> str:
     return found[1]
 
 
-def is_there(cluster: str, environment: Mapping[str, str] = os.environ) -> bool:
+def is_there(cluster: str) -> bool:
     """Whether anything of it is left."""
-    settings = Settings.from_environ(environment)
+    settings = Settings.from_environ(os.environ)
     directory = cluster_directory(cluster, settings=settings)
     return cluster in names(settings=settings) or bool(processes.running(directory))
 

@@ -135,19 +135,18 @@ def test_one_that_is_never_steady_is_refused_unless_it_begins_at_once(
         "processes": [LOOKS],
         "expect": [{"figure": "nodes.max", "equals": 0}],
     }
-    done = play(scenario(tmp_path, **parts), tmp_path / "out", reuse=own_cache)
+    done = play(scenario(tmp_path, **parts), tmp_path / "out")
     assert done.returncode == 2, done.stdout + done.stderr
     (refused,) = [line for line in done.stderr.splitlines() if "never be steady" in line]
     for word in ("a (Paused: 0 of 3 nodes are usable", "spec.paused", "begin: atOnce"):
         assert word in refused
     assert not (tmp_path / "out" / "logs" / "looks.log").exists()
+    assert not is_there(cluster_of(done.stderr))
     done = play(scenario(tmp_path, **parts, begin="atOnce"), tmp_path / "out", reuse=own_cache)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_steps_are_done_and_what_does_not_hold_is_reported(
-    tmp_path: Path, own_cache: dict[str, str]
-) -> None:
+def test_steps_are_done_and_what_does_not_hold_is_reported(tmp_path: Path) -> None:
     source = {"from": {"configMap": {"name": "nowhere"}}}
     without_template = {**GROUP, "metadata": {"name": "lost"}, "spec": {"template": source}}
     path = scenario(
@@ -187,7 +186,7 @@ def test_steps_are_done_and_what_does_not_hold_is_reported(
             {"figure": "warnings", "of": {"program": "operator"}, "equals": 0},
         ],
     )
-    done = play(path, tmp_path / "out", reuse=own_cache)
+    done = play(path, tmp_path / "out")
     assert done.returncode == 1, done.stdout + done.stderr
     found = verdict(tmp_path / "out")
     assert [each["held"] for each in found["expectations"]] == [True, True, True] + [False] * 4
@@ -195,6 +194,7 @@ def test_steps_are_done_and_what_does_not_hold_is_reported(
     assert "warning of the operator, at" in done.stdout
     assert found["end"]["reason"] == "settled"
     assert "node/a-" in (tmp_path / "out" / "logs" / "watcher.log").read_text()
+    assert not is_there(cluster_of(done.stderr))
 
 
 def test_what_an_autoscaler_asks_for_is_recorded(tmp_path: Path, own_cache: dict[str, str]) -> None:
@@ -317,31 +317,28 @@ def test_a_rack_is_out_for_a_time_in_all_of_its_groups(
 
 
 @pytest.mark.parametrize("ended", ["", "kube-apiserver", "kube-scheduler", "shim"])
-def test_an_unplanned_end_is_reported(
-    tmp_path: Path, ended: str, own_cache: dict[str, str]
-) -> None:
-    reuse = own_cache if ended == "kube-scheduler" else None
+def test_an_unplanned_end_is_reported(tmp_path: Path, ended: str) -> None:
     path = scenario(
         tmp_path,
         until={"settledFor": "10m", "atMost": "20m"},
         expect=[{"figure": "nodes.ready", "equals": 3}],
         processes=[autoscaler_in(tmp_path)] if ended == "shim" else [],
     )
-    with playing(path, tmp_path / "out", reuse=reuse) as (process, cluster):
+    with playing(path, tmp_path / "out") as (process, cluster):
         if ended == "shim":
             running = _programs_of(tmp_path / "out").items()
             # Its keeper has the same words, behind its own.
             shim = max(pid for pid, line in running if " -m kwok_operator shim " in line)
             os.kill(shim, signal.SIGKILL)
         elif ended:
-            _kill(ended, cluster, reuse or os.environ)
+            _kill(ended, cluster, os.environ)
         else:
             process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == (1 if ended else 130)
     end = verdict(tmp_path / "out")["end"]
     assert end["reason"] == ("died" if ended else "interrupted")
     assert ended in end["detail"]
-    assert is_there(cluster, reuse or os.environ) is (reuse is not None)
+    assert not is_there(cluster)
 
 
 def test_one_that_is_killed_leaves_no_program(tmp_path: Path) -> None:
