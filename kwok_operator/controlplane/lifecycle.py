@@ -35,7 +35,7 @@ from kwok_operator.controlplane.kwokctl import (
     configuration,
 )
 from kwok_operator.controlplane.lock import exclusive
-from kwok_operator.controlplane.settings import ELSEWHERE, KUBECONFIG_VARIABLE, Settings
+from kwok_operator.controlplane.settings import KUBECONFIG_VARIABLE, Settings
 from kwok_operator.controlplane.tools import Tools, find_kubectl, find_tools
 from kwok_operator.reporter import Reporter
 
@@ -94,15 +94,20 @@ def create(
 
     try:
         with creating(name, settings=settings, reporter=reporter):
-            if reuse and (cluster := _reusable(name, options=options, settings=settings)):
-                return cluster
+            if reuse and (state := _state(name, settings=settings)) is not None:
+                cluster = get(name, settings=settings)
+                other = state["options"] != options
+                why = "its versions or flags are others" if other else _unusable(cluster)
+                if not why:
+                    return cluster
+                reporter.say(f"replacing cluster {name}: {why}")
             try:
                 return started_anew()
             except TooSlowError:
                 reporter.say("a component gave up waiting for another, as if the machine were busy")
                 return started_anew()
     except OSError as err:
-        raise ClusterError(f"creating cluster {name}: {err}; {ELSEWHERE}") from err
+        raise ClusterError(f"creating cluster {name}: {err}; {settings.elsewhere}") from err
 
 
 def _started(
@@ -274,24 +279,22 @@ def creating(
     return exclusive(lock, purpose=f"which is busy with cluster {name}", reporter=reporter)
 
 
-def _reusable(name: str, *, options: dict[str, Any], settings: Settings) -> Cluster | None:
-    state = _state(name, settings=settings)
-    if state is None or state["options"] != options:
-        return None
-    cluster = get(name, settings=settings)
-    directory = cluster_directory(name, settings=settings)
-    if cluster.dead() or not processes.recorded(directory):
-        return None
-    for pid in processes.running(directory):
+def _unusable(cluster: Cluster) -> str:
+    """Return why a cluster of ours can't be used as it is; "" if it can."""
+    if dead := cluster.dead():
+        return f"{' and '.join(dead)} ended"
+    if cluster.directory is None or not processes.recorded(cluster.directory):
+        return "it does not run"
+    for pid in processes.running(cluster.directory):
         # A test that was killed may have left a component stopped (SIGSTOP).
         os.kill(pid, signal.SIGCONT)
     # On a busy machine it may answer late, and the cluster may contain somebody's work.
     deadline = time.monotonic() + _ANSWER_SECONDS
     while not cluster.answers():
         if time.monotonic() > deadline:
-            return None
+            return f"it does not answer within {_ANSWER_SECONDS:g} s"
         time.sleep(_POLL_SECONDS)
-    return cluster
+    return ""
 
 
 def remove(name: str, *, settings: Settings) -> None:

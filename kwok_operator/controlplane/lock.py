@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -37,7 +37,9 @@ def exclusive(path: Path, *, purpose: str, reporter: Reporter) -> Iterator[None]
             report = reporter.update
             go_on()
     try:
-        path.write_text(f"process {os.getpid()}, {purpose}", encoding="utf-8")
+        # The disk may be full, and the block may make room.
+        with suppress(OSError):
+            path.write_text(f"process {os.getpid()}, {purpose}", encoding="utf-8")
         yield
     finally:
         path.write_text("", encoding="utf-8")

@@ -39,7 +39,7 @@ from kwok_operator.controlplane.lifecycle import (
 )
 from kwok_operator.controlplane.lock import hold
 from kwok_operator.controlplane.processes import interrupts_deferred
-from kwok_operator.controlplane.settings import ELSEWHERE, Settings
+from kwok_operator.controlplane.settings import Settings
 from kwok_operator.controlplane.stopping import in_thread
 from kwok_operator.reporter import Reporter
 
@@ -129,7 +129,7 @@ def free_name(prefix: str, *, settings: Settings) -> Iterator[str]:
             except Timeout:
                 continue
             except OSError as err:
-                raise ClusterError(f"creating cluster {name}: {err}; {ELSEWHERE}") from err
+                raise ClusterError(f"creating cluster {name}: {err}; {settings.elsewhere}") from err
         yield name
 
 
@@ -162,7 +162,7 @@ def _own(
                         reporter.say(str(err))
             return hold(owner_lock(name, settings=settings))
     except OSError as err:
-        raise ClusterError(f"creating cluster {name}: {err}; {ELSEWHERE}") from err
+        raise ClusterError(f"creating cluster {name}: {err}; {settings.elsewhere}") from err
 
 
 def _remove(name: str, *, settings: Settings) -> None:

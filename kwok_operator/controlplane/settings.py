@@ -32,8 +32,6 @@ PORTS_VARIABLE = "KWOK_OPERATOR_PORTS_FROM"
 Without it kwokctl takes any free port, also the port of a component that is stopped for a moment.
 """
 
-ELSEWHERE = f"{CACHE_VARIABLE} can name another directory for tools and clusters"
-
 SETS_DIRECTORY = Path(__file__).resolve().parent / "gomodules"
 
 
@@ -65,6 +63,11 @@ class Settings:
             first_port=_port(environ.get(PORTS_VARIABLE) or None),
             environ=dict(environ),
         )
+
+    @property
+    def elsewhere(self) -> str:
+        """The remedy for a cache that can't be written, such as that of a full disk."""
+        return f"{CACHE_VARIABLE} can name another directory than {self.cache}"
 
     def tool_directory(self, *, set_name: str, version: str) -> Path:
         """Return where the executables of one version of one tool set are kept."""

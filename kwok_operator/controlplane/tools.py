@@ -21,7 +21,7 @@ from kwok_operator.controlplane.errors import ControlPlaneError, DownloadError
 from kwok_operator.controlplane.gobuild import Builder
 from kwok_operator.controlplane.golang import find_go
 from kwok_operator.controlplane.lock import exclusive
-from kwok_operator.controlplane.settings import ELSEWHERE, Settings
+from kwok_operator.controlplane.settings import Settings
 from kwok_operator.controlplane.toolsets import ToolSet, load, of_family, read
 from kwok_operator.reporter import Reporter
 
@@ -62,7 +62,7 @@ def _find(toolsets: list[ToolSet], *, settings: Settings, reporter: Reporter) ->
     try:
         return _Finder(toolsets, settings=settings, reporter=reporter).find()
     except OSError as err:
-        raise ControlPlaneError(f"getting the tools: {err}; {ELSEWHERE}") from err
+        raise ControlPlaneError(f"getting the tools: {err}; {settings.elsewhere}") from err
 
 
 def find_kubectl(settings: Settings) -> Path:

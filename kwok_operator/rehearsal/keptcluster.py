@@ -41,6 +41,7 @@ _PORTS: Final = (20_000, 30_000)
 _REUSED: Final = "rehearsals"
 """The names of the clusters that stay begin with it."""
 _NOTED: Final = "noted.json"
+_KUBECONFIG: Final = "noted.kubeconfig"
 OPERATORS_KUBECONFIG: Final = "operator.kubeconfig"
 """The name of the kubeconfig of the operator's service account, beside that of a cluster."""
 CLEAR: Final = "kwok-operator rehearse --clear --reuse"
@@ -99,23 +100,27 @@ class KeptCluster:
         ControlPlaneError.
         """
         await self.commands.start()
-        # What a run wrote into these two would reach the next run.
-        self.cluster.kubeconfig.write_bytes(self._kubeconfig)
-        shutil.rmtree(self.cluster.kubectl_cache, ignore_errors=True)
-        if self._is_used:
-            # A thread can't be cancelled, and must not start components of a cluster that is gone.
-            await to_its_end(asyncio.to_thread(self._rewinder.rewind))
+        try:
+            # What a run wrote into these two would reach the next run.
+            self.cluster.kubeconfig.write_bytes(self._kubeconfig)
+            shutil.rmtree(self.cluster.kubectl_cache, ignore_errors=True)
+            if self._is_used:
+                # A thread can't be cancelled, and must not start components of a deleted cluster.
+                await to_its_end(asyncio.to_thread(self._rewinder.rewind))
+        except OSError as error:
+            where = self.cluster.kubeconfig.parent
+            raise controlplane.ClusterError(f"resetting the cluster of {where}: {error}") from error
         self._is_used = False
 
     def save(self, path: Path) -> None:
         """Writes the noted state into a file, for `load`. Raises ClusterError."""
         noted = {
             "installed": _digest(self.installed),
-            "kubeconfig": self._kubeconfig.decode(),
             "keys": self._rewinder.noted(),
         }
         new = path.with_suffix(".new")
         try:
+            path.with_name(_KUBECONFIG).write_bytes(self._kubeconfig)
             new.touch(mode=0o600)  # it has the keys of the cluster
             new.write_text(json.dumps(noted), encoding="utf-8")
             new.replace(path)
@@ -129,7 +134,6 @@ class KeptCluster:
             noted = json.loads(path.read_bytes())
             if noted["installed"] != _digest(self.installed):
                 raise ValueError("another version of the operator is installed")
-            self._kubeconfig = noted["kubeconfig"].encode()
             self._rewinder.take(noted["keys"])
             # A token in it may have expired. The next rehearsal writes a new one.
             path.with_name(OPERATORS_KUBECONFIG).unlink(missing_ok=True)
@@ -251,7 +255,7 @@ async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator
                 # A process was killed while it made the cluster, or it can't be put back.
                 await asyncio.to_thread(controlplane.delete, name, settings=settings)
             cluster = await controlplane.in_thread(partial(create, flags=_flags(scenario)))
-            kept = await _left(cluster, report)
+            kept = await _left(cluster, report, settings)
         try:
             yield kept
         finally:
@@ -259,17 +263,23 @@ async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator
 
 
 def _is_noted(name: str, settings: controlplane.Settings) -> bool:
-    """Returns whether there is a cluster of this name whose first state was noted."""
+    """Returns whether there is a cluster of this name whose first state was noted. Puts its
+    kubeconfig back, as the cluster wouldn't answer if a scenario has changed it."""
     try:
-        cluster = controlplane.get(name, settings=settings)
-    except controlplane.ControlPlaneError:
+        kubeconfig = controlplane.get(name, settings=settings).kubeconfig
+        shutil.copyfile(kubeconfig.with_name(_KUBECONFIG), kubeconfig)
+    except (controlplane.ControlPlaneError, FileNotFoundError):
         return False
-    return cluster.kubeconfig.with_name(_NOTED).exists()
+    except OSError as error:
+        raise controlplane.ClusterError(f"writing {kubeconfig}: {error}") from error
+    return kubeconfig.with_name(_NOTED).exists()
 
 
-async def _left(cluster: controlplane.Cluster, report: Report) -> KeptCluster | None:
+async def _left(
+    cluster: controlplane.Cluster, report: Report, settings: controlplane.Settings
+) -> KeptCluster | None:
     """Returns the kept cluster, new or reset to its noted state. If it can't be reset, deletes the
-    noted state, and returns None."""
+    noted state, and returns None. Deletes a new cluster that doesn't become complete."""
     path, kept = cluster.kubeconfig.with_name(_NOTED), None
     try:
         kept = KeptCluster(cluster, manifests(()))
@@ -284,7 +294,12 @@ async def _left(cluster: controlplane.Cluster, report: Report) -> KeptCluster | 
     except BaseException as error:
         if kept is not None:
             await kept.commands.stop()
-        if not isinstance(error, controlplane.ControlPlaneError) or not path.exists():
+        if not path.exists():
+            with suppress(controlplane.ControlPlaneError):
+                delete = partial(controlplane.delete, cluster.name, settings=settings)
+                await to_its_end(asyncio.to_thread(delete))
+            raise
+        if not isinstance(error, controlplane.ControlPlaneError):
             raise
         report(f"making cluster {cluster.name} anew: {error}")
         path.unlink()

@@ -25,7 +25,7 @@ from kwok_operator.controlplane.kwokctl import Flags
 from kwok_operator.controlplane.lifecycle import names
 from kwok_operator.controlplane.processes import running
 
-from .controlplane_fakes import machine, settings_for, tool
+from .controlplane_fakes import machine, quiet, settings_for, tool
 
 
 @pytest.fixture
@@ -171,7 +171,9 @@ def _state_of(pid: int) -> str:
 
 def test_no_reuse_with_other_options(settings: Settings) -> None:
     pid = create("one", settings=settings).pid("etcd")
-    other = create("one", settings=settings, reuse=True, manage_all_nodes=True)
+    reporter, said = quiet()
+    other = create("one", settings=settings, reuse=True, manage_all_nodes=True, reporter=reporter)
+    assert "replacing cluster one: its versions or flags are others\n" in said.getvalue()
     assert other.pid("etcd") != pid
     assert len(running(other.directory or Path())) == 2
 
@@ -183,14 +185,19 @@ def test_reuse_of_what_answers_late(
     pid = create("one", settings=settings).pid("etcd")
     monkeypatch.setattr("kwok_operator.controlplane.lifecycle._ANSWER_SECONDS", patience)
     (tmp_path / "silent").touch()
-    assert (create("one", settings=settings, reuse=True).pid("etcd") == pid) is same
+    reporter, said = quiet()
+    again = create("one", settings=settings, reuse=True, reporter=reporter)
+    assert (again.pid("etcd") == pid) is same
+    assert ("cluster one: it does not answer" not in said.getvalue()) is same
 
 
 def test_no_reuse_of_half_a_cluster(settings: Settings) -> None:
     cluster = create("one", settings=settings)
     pid = cluster.pid("etcd")
     os.kill(cluster.pid("kwok-controller"), signal.SIGKILL)
-    assert create("one", settings=settings, reuse=True).pid("etcd") != pid
+    reporter, said = quiet()
+    assert create("one", settings=settings, reuse=True, reporter=reporter).pid("etcd") != pid
+    assert "replacing cluster one: kwok-controller ended\n" in said.getvalue()
 
 
 def test_pids_of_other_programs_are_left_alone(settings: Settings) -> None:

@@ -1,5 +1,7 @@
 """When a control plane is kept, and when it is replaced. None is made."""
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from kwok_operator.rehearsal.keptcluster import KeptClusters, reused_cluster
 from kwok_operator.rehearsal.scenario.model import Scenario
 
 ANY: Any = None
+SCENARIO = Scenario.model_validate({"name": "a", "expect": [{"figure": "nodes.max", "equals": 0}]})
 
 
 class Made:
@@ -72,66 +75,97 @@ async def test_one_that_was_deleted_is_never_returned(made: Made) -> None:
 
 
 class Left:
-    """The cluster that stays, as files; `noted` is its state, if there is one."""
+    """The cluster that stays, as files. Nothing runs."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.log: list[str] = []
-        self.noted = folder / "noted.json"
-        self.refused = False
-        self.cluster = SimpleNamespace(name="it", kubeconfig=folder / "kubeconfig.yaml")
-        functions = {"create": self.create, "delete": self.delete, "get": self.get}
-        for name, function in functions.items():
-            monkeypatch.setattr(controlplane, name, function)
-        monkeypatch.setattr(controlplane, "free_name", self.free_name)
-        monkeypatch.setattr(keptcluster, "KeptCluster", lambda *_: self)
-        monkeypatch.setattr(keptcluster, "_install_in", self.install)
+        self.home = folder / "it"
+        self.lacks_a_pid_file = self.interrupted = False
+        self.cluster = SimpleNamespace(
+            name="it",
+            environment={},
+            kubeconfig=self.home / "kubeconfig.yaml",
+            kubectl=self.home / "kubectl",
+            kubectl_cache=self.home / "kubectl-cache",
+        )
+        for name in ("create", "delete", "free_name", "get"):
+            monkeypatch.setattr(controlplane, name, getattr(self, name))
+        monkeypatch.setattr(controlplane, "Rewinder", self.rewinder)
+        commands = SimpleNamespace(start=self.nothing, stop=self.nothing)
+        monkeypatch.setattr(keptcluster, "Preloaded", lambda: commands)
+        monkeypatch.setattr(keptcluster, "install", self.install)
         monkeypatch.setattr(keptcluster, "manifests", lambda _: ())
-        self.commands = SimpleNamespace(stop=self.install)
 
     @contextmanager
     def free_name(self, prefix: str, **_: Any) -> Iterator[str]:
         yield prefix
 
     def create(self, name: str, **_: Any) -> Any:
-        self.log.append("create")
+        if self.home.exists():
+            self.log.append("reuse")
+            assert self.cluster.kubeconfig.read_text() == "it", "the cluster would not answer"
+        else:
+            self.log.append("create")
+            self.home.mkdir()
+            self.cluster.kubeconfig.write_text("it")
         return self.cluster
 
     def get(self, name: str, **_: Any) -> Any:
+        if not self.home.exists():
+            raise ClusterError("there is none")
         return self.cluster
 
     def delete(self, name: str, **_: Any) -> None:
-        self.log.append("delete")
-        self.noted.unlink(missing_ok=True)
+        if self.home.exists():
+            self.log.append("delete")
+            shutil.rmtree(self.home)
+            self.lacks_a_pid_file = False
+
+    def rewinder(self, _: Any) -> Any:
+        if self.lacks_a_pid_file:
+            raise ClusterError("finding etcd: it does not run")
+        return SimpleNamespace(
+            note=lambda: None,
+            noted=dict,
+            rewind=lambda: self.log.append("put back"),
+            take=lambda _: None,
+        )
+
+    async def nothing(self, *_: Any) -> None:
+        pass
 
     async def install(self, *_: Any) -> None:
-        pass
+        if self.interrupted:
+            raise asyncio.CancelledError
 
-    def save(self, path: Path) -> None:
-        path.write_text("it")
-
-    def load(self, path: Path) -> None:
-        self.log.append("put back")
-        if self.refused:
-            raise ClusterError("unlike what is installed")
-
-    async def reset(self) -> None:
-        pass
+    async def log_of_a_run(self) -> list[str]:
+        self.log.clear()
+        async with reused_cluster(SCENARIO, report=lambda _: None):
+            return self.log
 
 
-async def test_only_a_cluster_whose_first_state_was_noted_is_reused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Left:
+    return Left(tmp_path, monkeypatch)
+
+
+async def test_what_an_earlier_run_left_is_reused(left: Left) -> None:
+    assert await left.log_of_a_run() == ["create"]
+    assert await left.log_of_a_run() == ["reuse", "put back"]
+    left.cluster.kubeconfig.write_text("a scenario changed it")
+    assert await left.log_of_a_run() == ["reuse", "put back"]
+
+
+async def test_only_a_cluster_whose_first_state_was_noted_is_reused(left: Left) -> None:
     """Without it, a process was killed while it made the cluster, which may lack anything."""
-    left = Left(tmp_path, monkeypatch)
-    scenario = Scenario.model_validate(
-        {"name": "a", "expect": [{"figure": "nodes.max", "equals": 0}]}
-    )
-    for refused, done in (
-        (False, ["delete", "create"]),
-        (False, ["create", "put back"]),
-        (True, ["create", "put back", "delete", "create"]),
-    ):
-        left.refused, left.log = refused, []
-        async with reused_cluster(scenario, report=lambda _: None):
-            assert left.log == done
-        left.refused = False
+    left.interrupted = True
+    with pytest.raises(asyncio.CancelledError):
+        await left.log_of_a_run()
+    assert left.log == ["create", "delete"], "else it would run on, for nothing"
+    left.interrupted = False
+    left.create("it")
+    assert await left.log_of_a_run() == ["delete", "create"]
+    (left.home / "noted.json").write_text("")
+    assert await left.log_of_a_run() == ["reuse", "delete", "create"]
+    left.lacks_a_pid_file = True
+    assert await left.log_of_a_run() == ["reuse", "delete", "create"]
