@@ -97,7 +97,7 @@ def create(
             if reuse and (state := _state(name, settings=settings)) is not None:
                 cluster = get(name, settings=settings)
                 other = state["options"] != options
-                why = "its versions or flags are others" if other else _unusable(cluster)
+                why = "it has other versions or flags" if other else _unusable(cluster)
                 if not why:
                     return cluster
                 reporter.say(f"replacing cluster {name}: {why}")

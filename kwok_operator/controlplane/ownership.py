@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import re
 import secrets
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -134,14 +133,17 @@ def free_name(prefix: str, *, settings: Settings) -> Iterator[str]:
 
 
 def remove_unused(prefix: str, *, settings: Settings) -> list[str]:
-    """Remove the clusters named `prefix`-1, `prefix`-2, ... that no program uses. Return their
-    names."""
+    """Remove the clusters named `prefix`-1, `prefix`-2, ... that no program uses, and their locks.
+    Return their names."""
     removed = []
-    for name in names(settings=settings):
-        if re.fullmatch(rf"{re.escape(prefix)}-\d+", name):
-            with contextlib.suppress(Timeout), hold(user_lock(name, settings=settings)):
+    locks = user_lock(f"{prefix}-*", settings=settings)
+    for path in sorted(locks.parent.glob(locks.name)):
+        with contextlib.suppress(Timeout), hold(path):
+            if (name := path.stem) in names(settings=settings):
                 _remove(name, settings=settings)
                 removed.append(name)
+            # Another program may have opened the file already. FileLock refuses it, as it is gone.
+            path.unlink(missing_ok=True)
     return removed
 
 

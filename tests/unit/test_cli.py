@@ -1,6 +1,7 @@
 """The command line: --version, --help, and what a wrong flag or variable ends with."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,16 @@ def test_no_kubeconfig_is_exit_2(arguments: list[str], capsys: pytest.CaptureFix
     assert main([*arguments, "--kubeconfig=/nowhere"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "kwok-operator: there is no kubeconfig at /nowhere: check --kubeconfig"
+
+
+def test_a_cache_that_can_not_be_cleared_is_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KWOK_OPERATOR_CACHE", str(tmp_path))
+    (tmp_path / "clusters" / "rehearsals-1.used").mkdir(parents=True)
+    assert main(["rehearse", "--clear", "--reuse"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "rehearsals-1.used" in line
 
 
 def test_an_interrupt_during_imports_has_no_traceback(

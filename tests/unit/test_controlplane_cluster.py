@@ -173,7 +173,7 @@ def test_no_reuse_with_other_options(settings: Settings) -> None:
     pid = create("one", settings=settings).pid("etcd")
     reporter, said = quiet()
     other = create("one", settings=settings, reuse=True, manage_all_nodes=True, reporter=reporter)
-    assert "replacing cluster one: its versions or flags are others\n" in said.getvalue()
+    assert "replacing cluster one: it has other versions or flags\n" in said.getvalue()
     assert other.pid("etcd") != pid
     assert len(running(other.directory or Path())) == 2
 

@@ -17,8 +17,11 @@ from kwok_operator.controlplane import (
     Settings,
     UnknownVersion,
     async_temporary,
+    create,
     delete,
+    free_name,
     get,
+    remove_unused,
     temporary,
 )
 from kwok_operator.controlplane.lifecycle import creating, names, remove
@@ -198,3 +201,22 @@ def test_it_is_ours_where_a_variable_names_another(settings: Settings, tmp_path:
     settings = replace(settings, borrowed_kubeconfig=tmp_path / "theirs")
     with temporary("one", settings=settings) as cluster:
         assert not cluster.borrowed
+
+
+def test_clusters_that_stay_have_one_user_each(settings: Settings) -> None:
+    with free_name("stays", settings=settings) as one:
+        create(one, settings=settings)
+        with free_name("stays", settings=settings) as two:
+            assert [one, two] == ["stays-1", "stays-2"]
+            assert remove_unused("stays", settings=settings) == []
+    assert remove_unused("stays", settings=settings) == [one]
+    assert left(settings) == []
+
+
+def test_a_lock_that_can_not_be_written_names_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    with (
+        pytest.raises(ClusterError, match=f"KWOK_OPERATOR_CACHE .* than {tmp_path / 'cache'}"),
+        free_name("one", settings=Settings(cache=tmp_path / "cache")),
+    ):
+        raise AssertionError
