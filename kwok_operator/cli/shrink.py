@@ -97,10 +97,13 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def run(flags: argparse.Namespace) -> int:
     """Shrinks a scenario, and returns the exit code."""
+    from kwok_operator.controlplane import CAN_REWIND
     from kwok_operator.rehearsal.outputs import ignored_folder
     from kwok_operator.rehearsal.shrinking.shrink import ShrinkSettings, shrink
     from kwok_operator.rehearsal.shrinking.shrinker import ShrinkBudget, ShrinkError
 
+    if not CAN_REWIND:
+        raise SettingsError("shrink: works on Linux only")
     if flags.anonymize_table and not flags.anonymize:
         raise SettingsError("--anonymize-table: says where a table is; give --anonymize, too")
     for flag, value in (("--runs", flags.runs), ("--minutes", flags.minutes)):

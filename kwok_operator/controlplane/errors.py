@@ -28,8 +28,9 @@ _HINTS = (
     ("signal: killed", "a process was killed, often because the machine is out of memory"),
 )
 
-_REFUSED_FLAG = re.compile(
-    r"^.*(?:(?:unknown|undefined) flag|flag provided but not defined|invalid .* for .*flag).*$",
+_CAUSE = re.compile(
+    r"^.*(?:(?:unknown|undefined) flag|flag provided but not defined|invalid .* for .*flag"
+    r"|(?i:no space left on device|disk quota exceeded)).*$",
     re.MULTILINE,
 )
 
@@ -74,12 +75,12 @@ def hint(log: str) -> str:
 def tail(path: Path, *, lines: int = 15) -> str:
     """Return the last lines of a text file, indented; "" if there is no file.
 
-    If the program has refused a flag, return only the line that says so, as the other lines list
-    all its flags.
+    If the program has refused a flag, or the disk is full, return only the line that says so: the
+    other lines list all flags, or the program's stack.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    last = [match[0]] if (match := _REFUSED_FLAG.search(text)) else text.splitlines()[-lines:]
+    last = [match[0]] if (match := _CAUSE.search(text)) else text.splitlines()[-lines:]
     return "\n".join(f"  {line}" for line in last)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kwok_operator import __version__
+from kwok_operator import __version__, controlplane
 from kwok_operator.__main__ import start
 from kwok_operator.cli.main import main
 
@@ -73,6 +73,16 @@ def test_a_cache_that_can_not_be_cleared_is_exit_2(
     assert main(["rehearse", "--clear", "--reuse"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "rehearsals-1.used" in line
+
+
+@pytest.mark.parametrize("arguments", [["rehearse", "--reuse"], ["shrink"]])
+def test_what_needs_linux_is_refused_elsewhere(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controlplane, "CAN_REWIND", False)
+    assert main([*arguments, "deploy/scenarios/smoke.yaml"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "works on Linux only" in line
 
 
 def test_an_interrupt_during_imports_has_no_traceback(

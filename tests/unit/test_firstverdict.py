@@ -11,11 +11,13 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kwok_operator.errors import SettingsError
+from kwok_operator import controlplane
+from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.rehearsal.firstverdict import playing
 from kwok_operator.rehearsal.firstverdict.answers import (
     ZoneObserver,
@@ -33,6 +35,7 @@ from kwok_operator.rehearsal.firstverdict.questions import (
     questions,
 )
 from kwok_operator.rehearsal.judge.recording import EndLine, MarkLine, RecordedLine
+from kwok_operator.rehearsal.keptcluster import KeptClusters
 from tests.fakes.rehearsed import content, judge, node, pod
 from tests.fakes.scenarios import Told, checked
 
@@ -240,6 +243,30 @@ async def test_zones_for_which_the_time_is_over_are_named(
     told = json.loads((tmp_path / "out" / "verdict.json").read_text())
     assert [each.get("zone") for each in told["questions"]] == [None, "y", "x"]
     assert "the time is over" in (tmp_path / "out" / playing.VERDICT).read_text()
+
+
+@pytest.mark.parametrize("can_rewind", [True, False])
+async def test_runs_share_a_cluster_if_it_can_be_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_rewind: bool
+) -> None:
+    async def get(*_: object) -> str:
+        return "the shared one"
+
+    def around(_: object) -> Any:
+        return SimpleNamespace(program="it")
+
+    async def rehearsed(*_: object, kept: object, **__: object) -> None:
+        raise KwokOperatorError(f"played on {kept}")
+
+    monkeypatch.setattr(controlplane, "CAN_REWIND", can_rewind)
+    monkeypatch.setattr(KeptClusters, "get", get)
+    monkeypatch.setattr(playing, "rehearse", rehearsed)
+    read = SimpleNamespace(scenario="it", findings=())
+    monkeypatch.setattr(playing, "load_scenario", lambda *_: read)
+    copy = imported(tmp_path / "copy", group("a", 1, "x"))
+    player = FirstVerdictPlayer(copy, tmp_path / "out", around, print, until=0)
+    with pytest.raises(KwokOperatorError, match="the shared one" if can_rewind else "None"):
+        await player.play()
 
 
 async def test_a_copy_without_nodes_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from kwok_operator import controlplane
 from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
 from kwok_operator.formats.untyped import as_map
 from kwok_operator.formats.yamltext import load_documents
@@ -169,6 +170,9 @@ class FirstVerdictPlayer:
         if read.scenario is None or read.findings:
             problems = "; ".join(str(each) for each in read.findings[:3])
             raise SettingsError(f"{path} can't be played: {problems}")
+        kept = None
+        if controlplane.CAN_REWIND:
+            kept = await self._clusters.get(read.scenario, self.report)
         return await rehearse(
             read.scenario,
             settings,
@@ -177,7 +181,7 @@ class FirstVerdictPlayer:
             report=self.report,
             show=self.show,
             say=self.say,
-            kept=await self._clusters.get(read.scenario, self.report),
+            kept=kept,
         )
 
     def _write(self, verdict: FirstVerdict) -> None:
