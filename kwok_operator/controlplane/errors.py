@@ -22,6 +22,7 @@ from kwok_operator.errors import KwokOperatorError
 _HINTS = (
     ("no space left on device", "the disk is full"),
     ("disk quota exceeded", "the disk quota is used up"),
+    ("file too large", "a limit forbids such large files: `ulimit -f`"),
     ("address already in use", "a port is taken by another process"),
     ("get unused port", "no free port between 10000 and 32767 was found"),
     ("cannot allocate memory", "the machine is out of memory"),
@@ -30,7 +31,7 @@ _HINTS = (
 
 _CAUSE = re.compile(
     r"^.*(?:(?:unknown|undefined) flag|flag provided but not defined|invalid .* for .*flag"
-    r"|(?i:no space left on device|disk quota exceeded)).*$",
+    r"|(?i:no space left on device|disk quota exceeded|file too large)).*$",
     re.MULTILINE,
 )
 

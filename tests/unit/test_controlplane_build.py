@@ -80,8 +80,8 @@ def test_neither_go_nor_pip(
     [
         pytest.param("echo cannot compile this; exit 1", r"failed\n  cannot compile", id="error"),
         pytest.param(
-            "echo a.go: No space left on device >&2; exit 1",
-            r"\(the disk is full\)\n",
+            "echo a.go: No space left on device >&2; echo goroutine 1 >&2; exit 1",
+            r"\(the disk is full\)\n  a.go: No space left on device\n  the",
             id="disk full",
         ),
         pytest.param(
