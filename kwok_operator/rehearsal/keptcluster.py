@@ -289,7 +289,7 @@ async def _left(
             await kept.reset()
         else:
             await _install_in(kept)
-            await asyncio.to_thread(kept.save, path)
+            await to_its_end(asyncio.to_thread(kept.save, path))
             report(f"cluster {cluster.name} stays for the next --reuse; to delete it: {CLEAR}")
     except BaseException as error:
         if kept is not None:

@@ -366,7 +366,10 @@ TRACES: list[dict[str, Any]] = [
     {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "left", "namespace": "default"}},
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "left"}},
 ]
-SPOILS = ["sh", "-c", "kubectl delete crd kwoknodegroups.kwok-operator.io; rm -f $KUBECONFIG"]
+SPOILS = [
+    *("sh", "-c"),
+    "kubectl delete crd kwoknodegroups.kwok-operator.io; rm -f $KUBECONFIG; echo spoilt",
+]
 
 
 def test_a_cluster_that_is_used_again_is_as_new(tmp_path: Path, own_cache: dict[str, str]) -> None:
@@ -380,7 +383,7 @@ def test_a_cluster_that_is_used_again_is_as_new(tmp_path: Path, own_cache: dict[
     )
     with playing(spoils, tmp_path / "spoilt", reuse=own_cache) as (process, cluster):
         log = tmp_path / "spoilt" / "logs" / "spoils.log"
-        eventually(log.read_text, lambda text: "deleted" in text, describe="the CRD is gone")
+        eventually(log.read_text, lambda text: "spoilt" in text, describe="the CRD is gone")
         process.kill()
     looks = "kubectl get ns,cm -A -o name; kubectl get kng,nodes -o name"
     path = scenario(
