@@ -1,11 +1,14 @@
 """The lock that lets one run at a time build."""
 
+import errno
 import io
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
+
+import pytest
 
 from kwok_operator.controlplane.lock import exclusive
 from kwok_operator.controlplane.tools import Tools, find_tools
@@ -47,6 +50,16 @@ def test_who_waits_says_for_whom(tmp_path: Path) -> None:
     assert "which does the first" in heard.getvalue()
     assert "waiting for process " in heard.getvalue()
     assert "second" not in (tmp_path / "lock").read_text(encoding="utf-8")
+
+
+def test_a_full_disk_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(_: Path, text: str, **__: str) -> None:
+        if text:
+            raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(Path, "write_text", write)
+    with exclusive(tmp_path / "lock", purpose="which makes room", reporter=quiet()[0]):
+        pass
 
 
 def test_the_second_run_uses_what_the_first_built(tmp_path: Path) -> None:

@@ -169,3 +169,11 @@ async def test_only_a_cluster_whose_first_state_was_noted_is_reused(left: Left) 
     assert await left.log_of_a_run() == ["reuse", "delete", "create"]
     left.lacks_a_pid_file = True
     assert await left.log_of_a_run() == ["reuse", "delete", "create"]
+
+
+async def test_a_kubeconfig_that_can_not_be_put_back_is_named(left: Left) -> None:
+    await left.log_of_a_run()
+    left.cluster.kubeconfig.unlink()
+    left.cluster.kubeconfig.mkdir()
+    with pytest.raises(ClusterError, match=r"writing .*/kubeconfig\.yaml: "):
+        await left.log_of_a_run()
