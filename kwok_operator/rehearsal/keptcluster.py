@@ -267,8 +267,11 @@ def _is_noted(name: str, settings: controlplane.Settings) -> bool:
     kubeconfig back, as the cluster wouldn't answer if a scenario has changed it."""
     try:
         kubeconfig = controlplane.get(name, settings=settings).kubeconfig
+    except controlplane.ControlPlaneError:
+        return False
+    try:
         shutil.copyfile(kubeconfig.with_name(_KUBECONFIG), kubeconfig)
-    except (controlplane.ControlPlaneError, FileNotFoundError):
+    except FileNotFoundError:
         return False
     except OSError as error:
         raise controlplane.ClusterError(f"writing {kubeconfig}: {error}") from error
