@@ -20,7 +20,14 @@ import aiohttp
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config import load_kube_config
 
-from kwok_operator.constants import GROUPS_PATH, NODES_PATH, PLURAL, POOL_PLURAL, POOLS_PATH
+from kwok_operator.constants import (
+    GROUPS_PATH,
+    NODES_PATH,
+    PLURAL,
+    POOL_PLURAL,
+    POOLS_PATH,
+    PROFILES_PATH,
+)
 
 T = TypeVar("T")
 
@@ -44,10 +51,14 @@ _CLUSTER_SCOPED: Final = {
     "node": NODES,
     "nodes": NODES,
     "namespaces": "/api/v1/namespaces",
+    "kpp": PROFILES_PATH,
+    "stage": "/apis/kwok.x-k8s.io/v1alpha1/stages",
 }
 _NAMESPACED: Final = {
     "configmap": "/api/v1/*/configmaps",
     "events": "/api/v1/*/events",
+    "hpa": "/apis/autoscaling/v2/*/horizontalpodautoscalers",
+    "job": "/apis/batch/v1/*/jobs",
     "lease": "/apis/coordination.k8s.io/v1/*/leases",
     "leases": "/apis/coordination.k8s.io/v1/*/leases",
     "pod": "/api/v1/*/pods",

@@ -77,10 +77,12 @@ def eventually(
 ) -> T:
     """The first answer of `read` that fits `until`; without `until`, the first that is true.
 
-    What isn't there yet is no failure: a failing request, key or assertion is asked again.
+    What isn't there yet is no failure: a failing request, key or assertion is asked again. At most
+    half of the time is spent on reading, as the processors are needed for what is waited for.
     """
     deadline = time.monotonic() + timeout
     while True:
+        begun = time.monotonic()
         try:
             answer = read()
             if until(answer):
@@ -88,9 +90,9 @@ def eventually(
             last = repr(answer)
         except (ApiError, AssertionError, KubectlError, LookupError) as err:
             last = f"{type(err).__name__}: {err}"
-        if time.monotonic() >= deadline:
+        if (now := time.monotonic()) >= deadline:
             raise AssertionError(f"waited {timeout} s until {describe}; last seen: {last}")
-        time.sleep(interval)
+        time.sleep(max(interval, now - begun))
 
 
 def _get_parser() -> argparse.ArgumentParser:
