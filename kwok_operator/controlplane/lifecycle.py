@@ -96,9 +96,7 @@ def create(
         with creating(name, settings=settings, reporter=reporter):
             if reuse and (state := _state(name, settings=settings)) is not None:
                 cluster = get(name, settings=settings)
-                other = state["options"] != options
-                why = "it has other versions or flags" if other else _unusable(cluster)
-                if not why:
+                if not (why := _unusable(cluster, fits=state["options"] == options)):
                     return cluster
                 reporter.say(f"replacing cluster {name}: {why}")
             try:
@@ -279,8 +277,11 @@ def creating(
     return exclusive(lock, purpose=f"which is busy with cluster {name}", reporter=reporter)
 
 
-def _unusable(cluster: Cluster) -> str:
-    """Return why a cluster of ours can't be used as it is; "" if it can."""
+def _unusable(cluster: Cluster, *, fits: bool) -> str:
+    """Return why a cluster of ours can't be used as it is; "" if it can. `fits`: whether it was
+    made with the options of the call."""
+    if not fits:
+        return "it has other versions or flags"
     if dead := cluster.dead():
         return f"{' and '.join(dead)} ended"
     if cluster.directory is None or not processes.recorded(cluster.directory):
