@@ -30,11 +30,11 @@ from kwok_operator.clusterapi.discovery import Discovery, allowed, namespace_wat
 from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.clusterapi.scalable import CapiFinding, InfrastructureRef, Kind, Scalable
 from kwok_operator.errors import one_line
+from kwok_operator.formats.optiontexts import duration, share
 from kwok_operator.formats.words import nearest, shown
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.naming import group_name
-from kwok_operator.nodegroups.optiontexts import duration, share
 
 NO_CAPACITY: Final = "NoCapacity"
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kwok_operator.formats.autoscalertexts import parse_status
+from kwok_operator.formats.optiontexts import duration, share
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.nodegroups.api.autoscaling import MAX_TARGET_SIZE
-from kwok_operator.nodegroups.optiontexts import duration, share
 
 _PROGRAM: Final = "cluster-autoscaler"
 _SHARES: Final = {
