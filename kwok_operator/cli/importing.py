@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
+from kwok_operator.cli.common import table_of_names
 from kwok_operator.cli.firstverdict import add_flags, first_verdict, first_verdict_settings
 from kwok_operator.errors import KwokOperatorError, SettingsError, one_line
 from kwok_operator.formats.words import few_names, names_in_words
@@ -157,8 +158,7 @@ def import_settings(
 ) -> ImportSettings:
     """The settings of `import`; raises SettingsError naming flag, value, remedy."""
     read = Values(flags, environ).read
-    if flags.anonymize_table and not flags.anonymize:
-        raise SettingsError("--anonymize-table: says where a table is; give --anonymize, too")
+    table = table_of_names(flags)
     namespaces = _names("--namespace", flags.namespace)
     excluded = _names("--exclude-namespace", flags.exclude_namespace)
     if both := sorted(namespaces & excluded):
@@ -179,7 +179,7 @@ def import_settings(
         hpas=flags.hpas == "metrics",
         keep_images=flags.keep_images,
         anonymize=flags.anonymize,
-        anonymize_table=Path(flags.anonymize_table) if flags.anonymize_table else None,
+        anonymize_table=table,
     )
 
 

@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from kwok_operator import __version__
+from kwok_operator.cli.common import printed
 from kwok_operator.errors import ConnectionConfigError, KwokOperatorError, SettingsError
 from kwok_operator.observability import logs
 from kwok_operator.settings import ENV_PREFIX, add_run_flags, run_settings
@@ -196,13 +197,7 @@ def _install(flags: argparse.Namespace) -> int:
     from kwok_operator.cli.install import install, uninstall
 
     command = install if flags.command == "install" else uninstall
-    try:
-        code = _until_it_ends(command(settings), asyncio.new_event_loop)
-        sys.stdout.flush()
-    except BrokenPipeError:  # as behind `| head`; Python would print an error at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
-    return code
+    return printed(lambda: _until_it_ends(command(settings), asyncio.new_event_loop), cut=1)
 
 
 def _until_it_ends(

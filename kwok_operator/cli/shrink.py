@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kwok_operator.cli.common import table_of_names
 from kwok_operator.cli.rehearsing import (
     add_binary_flag,
     binaries,
@@ -104,8 +105,7 @@ def run(flags: argparse.Namespace) -> int:
 
     if not CAN_REWIND:
         raise SettingsError("shrink: works on Linux only")
-    if flags.anonymize_table and not flags.anonymize:
-        raise SettingsError("--anonymize-table: says where a table is; give --anonymize, too")
+    table = table_of_names(flags)
     for flag, value in (("--runs", flags.runs), ("--minutes", flags.minutes)):
         if not value > 0:
             raise SettingsError(f"{flag}: {value:g} is no budget; give more than 0")
@@ -130,7 +130,7 @@ def run(flags: argparse.Namespace) -> int:
             keeps=flags.keeps,
             because=flags.because,
             anonymize=flags.anonymize,
-            table=Path(flags.anonymize_table) if flags.anonymize_table else None,
+            table=table,
             budget=ShrinkBudget(flags.runs, flags.minutes * 60),
         )
         shrunk = asyncio.run(

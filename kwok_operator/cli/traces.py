@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kwok_operator.cli.common import printed, table_of_names
 from kwok_operator.errors import KwokOperatorError, SettingsError
 from kwok_operator.formats.quantity import parse_quantity
 from kwok_operator.formats.times import parse_duration
@@ -143,8 +144,7 @@ def record_settings(
 ) -> RecordSettings:
     """The settings of `record`; raises SettingsError naming flag, value, remedy."""
     read = Values(flags, environ).read
-    if flags.anonymize_table and not flags.anonymize:
-        raise SettingsError("--anonymize-table: says where a table is; give --anonymize, too")
+    table = table_of_names(flags)
     size: int | None = None
     seconds: float | None = None
     for text in flags.rotate:
@@ -162,7 +162,7 @@ def record_settings(
         rotate_seconds=seconds,
         keep_images=flags.keep_images,
         anonymize=flags.anonymize,
-        anonymize_table=Path(flags.anonymize_table) if flags.anonymize_table else None,
+        anonymize_table=table,
     )
 
 
@@ -238,13 +238,13 @@ def _print(settings: ReplaySettings) -> int:
     from kwok_operator.importing.traces.report import incomplete
 
     plan, findings, requests = planned(settings)
-    try:
+
+    def show() -> int:
         for request in requests:
             print(shown(request))
-        sys.stdout.flush()
-    except BrokenPipeError:  # as behind `| head`; Python would print an error at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    else:
+        return 0
+
+    if printed(show, cut=1) == 0:
         for line in incomplete(plan, findings):
             _log(line)
     return 1 if _lacks_parts(plan, findings) else 0

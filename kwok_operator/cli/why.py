@@ -3,12 +3,13 @@ cluster."""
 
 import argparse
 import heapq
-import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kwok_operator.cli.common import printed
 from kwok_operator.errors import TERMINAL_LINE, RecordingError, SettingsError, one_line
 from kwok_operator.settings import add_cluster_flags
 
@@ -54,13 +55,7 @@ def run(flags: argparse.Namespace) -> int:
     """Prints the chains of causes of the named pods; without names, how many pods of each workload
     waited for which cause. Raises SettingsError and ConnectionConfigError.
     """
-    try:
-        code = _explain(flags)
-        sys.stdout.flush()
-    except BrokenPipeError:  # as behind `| head`; Python would print an error at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return code
+    return printed(partial(_explain, flags), cut=0)
 
 
 def _explain(flags: argparse.Namespace) -> int:
