@@ -112,23 +112,26 @@ def pool_lines(pools: Sequence[Body]) -> Iterator[str]:
         parts += [_in_words(each) for each in _conditions(body) if each.get("status") == "False"]
         name = text_at(body, "metadata", "name")
         yield f"NodePool {name}: {'; '.join(parts) or 'no limits, and no problem'}"
-    if more := len(pools) - _MOST:
-        if more > 0:
-            yield f"and {more:,} more NodePools"
+    if more := pools[_MOST:]:
+        yield f"and {len(more):,} more NodePools"
 
 
 def group_lines(groups: Sequence[Body]) -> Iterator[str]:
     """Yields the KwokNodeGroups that have a condition that explains why nodes are missing."""
-    listed = 0
-    for body in groups:
-        problems = [
-            _in_words(each)
-            for each in _conditions(body)
-            if _PROBLEMS.get(_type(each)) == each.get("status")
-        ]
-        if problems and listed < _MOST:
-            listed += 1
-            yield f"KwokNodeGroup {text_at(body, 'metadata', 'name')}: {'; '.join(problems)}"
+    listed = [(body, problems) for body in groups if (problems := _problems(body))]
+    for body, problems in listed[:_MOST]:
+        yield f"KwokNodeGroup {text_at(body, 'metadata', 'name')}: {'; '.join(problems)}"
+    if more := listed[_MOST:]:
+        yield f"and {counted(len(more), 'more KwokNodeGroup')} with a problem"
+
+
+def _problems(group: Body) -> list[str]:
+    """Returns the conditions that explain why nodes are missing, in words."""
+    return [
+        _in_words(each)
+        for each in _conditions(group)
+        if _PROBLEMS.get(_type(each)) == each.get("status")
+    ]
 
 
 def with_fit(chain: Chain, result: Fit) -> Chain:

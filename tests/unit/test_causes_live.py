@@ -290,7 +290,9 @@ def test_long_lists_are_cut() -> None:
     assert shown == ["  and 5 more groups", "  1 group with nothing to report"]
     short = {"conditions": [condition("Provisioned", "False", 1)]}
     groups = [{"metadata": {"name": f"g{n}"}, "status": short} for n in many]
-    assert len(list(group_lines(groups))) == 20
+    shown = list(group_lines(groups))
+    assert (len(shown), shown[-1]) == (21, "and 5 more KwokNodeGroups with a problem")
+    assert len(list(group_lines(groups[:20]))) == 20
 
 
 @pytest.mark.parametrize(
