@@ -19,13 +19,13 @@ from kwok_operator.errors import (
 )
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import OBJECTS, Decoder, only
+from kwok_operator.kube.retry import RETRIES
 
 Body = dict[str, Any]
 
 PAGE: Final = 500
 _MOST_PAGES: Final = 400
 _TIMEOUT: Final = 60.0
-_RETRIES: Final = 3
 
 
 def _as_it_is(raw: Body) -> Body:
@@ -94,7 +94,7 @@ class ClusterReader:
         what the object `shows`. Without `optional`, both cases raise the error of the request.
         """
         try:
-            return decoder.one(await self._request(path, {}, retries=_RETRIES if optional else 0))
+            return decoder.one(await self._request(path, {}, retries=RETRIES if optional else 0))
         except UnauthorizedError:
             raise
         except NotFoundError:
@@ -146,7 +146,7 @@ class ClusterReader:
         return False
 
     async def _request(
-        self, path: str, params: Mapping[str, str], *, retries: int = _RETRIES
+        self, path: str, params: Mapping[str, str], *, retries: int = RETRIES
     ) -> bytes:
         return await self._client.request(
             "GET", path, params=params, timeout=_TIMEOUT, retries=retries

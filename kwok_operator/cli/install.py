@@ -49,6 +49,7 @@ from kwok_operator.kube.client import APPLY, KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.decode import decode_dict
 from kwok_operator.kube.resources import NODES
+from kwok_operator.kube.retry import RETRIES
 
 MANAGER: Final = "kwok-operator-install"
 """The field manager that `kubectl get --show-managed-fields` shows for applied objects."""
@@ -56,7 +57,6 @@ MANAGER: Final = "kwok-operator-install"
 _POLL: Final = 0.5
 _AT_ONCE: Final = 20
 _CRD_OF_GROUPS: Final = f"{PLURAL}.{API_GROUP}"
-_RETRIES: Final = 3
 _DUMPER: Final[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -255,7 +255,7 @@ class Installer:
         for version in spec["versions"]:
             path = f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
             with suppress(NotFoundError):
-                await self._client.get_json(path, {"limit": "1"}, retries=_RETRIES)
+                await self._client.get_json(path, {"limit": "1"}, retries=RETRIES)
 
     async def _delete_nodes(self) -> None:
         """Deletes the nodes of groups, and waits for their end for at most `timeout` seconds. The
@@ -291,7 +291,7 @@ class Installer:
         path = NODES.path(name=metadata["name"])
         async with slots:
             with suppress(NotFoundError, ConflictError):
-                await self._client.request("DELETE", path, body=body, retries=_RETRIES)
+                await self._client.request("DELETE", path, body=body, retries=RETRIES)
 
     async def _until(
         self,
@@ -325,7 +325,7 @@ class Installer:
         place = manifest["metadata"].get("namespace")
         what = f"{doing} {reference(manifest)}{f' in {place}' if place else ''}"
         try:
-            return await self._client.request(method, path, retries=_RETRIES, **request)
+            return await self._client.request(method, path, retries=RETRIES, **request)
         except NotFoundError:
             if method == "PATCH":
                 raise InstallError(f"{what}: there is no namespace {place}; create it") from None
@@ -355,7 +355,7 @@ class Installer:
 
     async def _discover(self, root: str) -> dict[str, _Resource]:
         try:
-            answer = await self._client.get_json(root, retries=_RETRIES)
+            answer = await self._client.get_json(root, retries=RETRIES)
         except NotFoundError:
             return {}
         return {

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kwok_operator.kube.client import ACCEPT_METADATA_LIST, KubeClient
+from kwok_operator.kube.retry import RETRIES
 
 _ACCEPT: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-_RETRIES: Final = 3
 
 
 class ApiResource(NamedTuple):
@@ -30,7 +30,7 @@ class ApiResource(NamedTuple):
     async def metadata(self, client: KubeClient, **params: str) -> list[dict[str, Any]]:
         """Returns the metadata of the existing objects. Raises ApiError, ApiUnreachableError."""
         answer = await client.request(
-            "GET", self.path(), params=params, accept=ACCEPT_METADATA_LIST, retries=_RETRIES
+            "GET", self.path(), params=params, accept=ACCEPT_METADATA_LIST, retries=RETRIES
         )
         return [item["metadata"] for item in json.loads(answer).get("items") or ()]
 
@@ -68,9 +68,7 @@ async def discover(client: KubeClient) -> ApiResources:
     resources = []
     for root in ("/api", "/apis"):
         answer = json.loads(
-            await client.request(
-                "GET", root, accept=f"{_ACCEPT},application/json", retries=_RETRIES
-            )
+            await client.request("GET", root, accept=f"{_ACCEPT},application/json", retries=RETRIES)
         )
         for group in answer.get("items") or ():
             name = group["metadata"].get("name", "")

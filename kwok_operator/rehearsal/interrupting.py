@@ -26,6 +26,7 @@ from kwok_operator.errors import ConflictError, NotFoundError
 from kwok_operator.formats.untyped import text_at
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.kube.resources import NODES
+from kwok_operator.kube.retry import RETRIES
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.machines import (
     Machine,
@@ -35,7 +36,6 @@ from kwok_operator.rehearsal.machines import (
 )
 from kwok_operator.rehearsal.scenario.timeline import InterruptStep, MachinesStep
 
-_RETRIES: Final = 3
 _MOST_AT_ONCE: Final = 20
 _LOOK_SECONDS: Final = 0.2
 
@@ -128,7 +128,7 @@ class Interrupter:
         body: Any = {}
         if group:
             with suppress(NotFoundError):
-                body = await self._client.get_json(f"{GROUPS_PATH}/{group}", retries=_RETRIES)
+                body = await self._client.get_json(f"{GROUPS_PATH}/{group}", retries=RETRIES)
         given = text_at(body, "spec", "cloud", "interruptions", "notice")
         return milliseconds(given or DEFAULT_NOTICE)
 
@@ -138,9 +138,7 @@ class Interrupter:
             annotations = noticed_now(machine, notice=notice, now=_now())
             await self._patch(machine, {"annotations": annotations})
             return
-        await self._client.request(
-            "DELETE", f"{NODE_CLAIMS_PATH}/{machine.claim}", retries=_RETRIES
-        )
+        await self._client.request("DELETE", f"{NODE_CLAIMS_PATH}/{machine.claim}", retries=RETRIES)
 
     async def _lose(self, machine: Machine) -> None:
         if not machine.simulated:
@@ -150,7 +148,7 @@ class Interrupter:
             "DELETE",
             f"{NODES_PATH}/{machine.name}",
             body={"preconditions": {"uid": machine.uid}},
-            retries=_RETRIES,
+            retries=RETRIES,
         )
 
     async def _patch(self, machine: Machine, metadata: dict[str, Any]) -> None:
@@ -159,7 +157,7 @@ class Interrupter:
             f"{NODES_PATH}/{machine.name}",
             body={"metadata": {"uid": machine.uid, **metadata}},
             content_type=MERGE_PATCH,
-            retries=_RETRIES,
+            retries=RETRIES,
         )
 
     async def _each(

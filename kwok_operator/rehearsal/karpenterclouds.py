@@ -22,6 +22,7 @@ from kwok_operator.formats.times import format_time
 from kwok_operator.formats.untyped import condition_of, text_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
+from kwok_operator.kube.retry import RETRIES
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.api.status import UNIT_OUTAGE, ConditionType
 from kwok_operator.rehearsal.interrupting import Interrupter
@@ -31,7 +32,6 @@ from kwok_operator.rehearsal.machinelives import NodeLives
 
 CLASSES_PATH: Final = f"/apis/{CLASS_API_VERSION}/kwoknodeclasses"
 _LOOK_SECONDS: Final = 1.0
-_RETRIES: Final = 3
 _MOST_NAMES: Final = 3
 
 Mark = Callable[[str, str], None]
@@ -159,7 +159,7 @@ class KarpenterClouds:
         added since the last call.
         """
         try:
-            listed = (await self._client.get_json(CLASSES_PATH, retries=_RETRIES))["items"]
+            listed = (await self._client.get_json(CLASSES_PATH, retries=RETRIES))["items"]
         except NotFoundError:  # Karpenter isn't prepared yet
             return
         there = {str(each["metadata"]["name"]) for each in listed}
@@ -181,7 +181,7 @@ class KarpenterClouds:
             f"{CLASSES_PATH}/{name}/status",
             body={"status": {"conditions": [condition]}},
             content_type=MERGE_PATCH,
-            retries=_RETRIES,
+            retries=RETRIES,
         )
 
 

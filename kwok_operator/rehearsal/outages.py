@@ -27,13 +27,13 @@ from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.kube.resources import NODES
+from kwok_operator.kube.retry import RETRIES
 from kwok_operator.rehearsal.kubectl import CommandError
 from kwok_operator.rehearsal.scenario.applied import layouts_of, zone_in
 from kwok_operator.rehearsal.scenario.timeline import OutageStep, UnitsStep
 from kwok_operator.topology.api import long_form
 from kwok_operator.topology.layout import Layout
 
-_RETRIES: Final = 3
 _MOST_AT_ONCE: Final = 20
 _GONE: Final[Mapping[str, Any]] = {"outage": True, "stock": 0}
 _UNITS: Final = "outageUnits"
@@ -350,7 +350,7 @@ class OutagePlayer:
         return frozenset(n for n, body in pools.items() if value_at(body, "spec", "outage") is True)
 
     async def _by_name(self, path: str) -> dict[str, Any]:
-        answer = json.loads(await self._client.request("GET", path, retries=_RETRIES))
+        answer = json.loads(await self._client.request("GET", path, retries=RETRIES))
         return {text_at(body, "metadata", "name"): body for body in answer["items"]}
 
     async def _units(
@@ -391,5 +391,5 @@ class OutagePlayer:
                 change.path,
                 body={"spec": change.spec},
                 content_type=MERGE_PATCH,
-                retries=_RETRIES,
+                retries=RETRIES,
             )
