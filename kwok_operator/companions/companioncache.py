@@ -8,7 +8,6 @@ Of each object, it keeps only the fields that show its owner and whether it is u
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from sys import intern
@@ -27,8 +26,6 @@ from kwok_operator.errors import ForbiddenError, NotFoundError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import OBJECTS, Decoder
 from kwok_operator.kube.reflector import Reflector
-
-logger = logging.getLogger(__name__)
 
 TRY_AGAIN_AFTER: Final = 10.0
 """Seconds after which a kind that isn't served, or may not be read, is tried again."""

@@ -33,16 +33,13 @@ class CloudGroup:
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """A pod without a node. Times are in milliseconds since the epoch, 0 if unknown.
-
-    `owner` is the kind and name of the pod's controller, empty without one. `schedulable`: in CA's
-    simulation, the pod fits on nodes that exist.
+    """A pod without a node. `owner` is the kind and name of its controller, empty without one.
+    `schedulable`: in CA's simulation, the pod fits on nodes that exist.
     """
 
     namespace: str
     name: str
     owner: tuple[str, str] = ("", "")
-    created: int = 0
     schedulable: bool = False
 
 
@@ -78,8 +75,3 @@ class DumpFacts:
     """The Events of cluster-autoscaler and of schedulers, in the order of the files."""
     logs: list[Path] = field(default_factory=list)
     """Log files of cluster-autoscaler's pods in a dumped folder, as if given by `--log`."""
-
-    def age(self, pod: PendingPod) -> float | None:
-        """Returns how many seconds a pod had existed when the files were written; None: unknown."""
-        known = self.taken and pod.created
-        return max(0, self.taken - pod.created) / 1000 if known else None

@@ -53,10 +53,9 @@ def _rounds(seed: str, use: str) -> tuple[int, ...]:
     return tuple(int.from_bytes(part, "big") % RANGE for part in parts)
 
 
-def number_of(who: str, *, after: int = _START) -> int:
-    """Hashes a text to a number. `after` is the number of an earlier text that this one
-    continues."""
-    number = after
+def number_of(who: str) -> int:
+    """Hashes a text to a number."""
+    number = _START
     for character in who:
         number = (number * _FACTOR + ord(character)) % MODULUS
     return number

@@ -35,9 +35,6 @@ from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.podprofiles.api import KwokPodProfileSpec, KwokPodProfileStatus
 from kwok_operator.topology.api import OUTAGE_UNITS
 
-CRD_NAME = f"{PLURAL}.{API_GROUP}"
-POOL_CRD_NAME = f"{POOL_PLURAL}.{API_GROUP}"
-
 # The API server refuses uniqueItems (list-type set replaces it), and doesn't know propertyNames.
 # Defaults would be stored in every object and show up in users' diffs, so the models apply them;
 # except the two that server-side apply needs (STORED_DEFAULT and that of spec).

@@ -24,10 +24,11 @@ from kwok_operator.constants import (
     POOL_PLURAL,
 )
 from kwok_operator.schema.crd import CRD_DIRECTORY
-from kwok_operator.schema.definitions import CRD_NAME, POOL_CRD_NAME
 from tests.e2e.api import GROUPS, NODES
 from tests.e2e.kubectl import Kubectl, eventually
 
+CRD_NAME = f"{PLURAL}.{API_GROUP}"
+POOL_CRD_NAME = f"{POOL_PLURAL}.{API_GROUP}"
 ESTABLISHED = "--for=condition=Established"
 
 

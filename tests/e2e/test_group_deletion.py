@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kwok_operator.constants import NODE_GROUP_LABEL
-from kwok_operator.schema.definitions import CRD_NAME, POOL_CRD_NAME
 from tests.e2e.groups import (
+    CRD_NAME,
+    POOL_CRD_NAME,
     apply_group,
     condition,
     group_of,

@@ -66,7 +66,7 @@ def test_nothing_needs_more_than_53_bits() -> None:
 
 def names(digits: int) -> Iterator[int]:
     """The numbers of pods whose names end in so many digits, one after the other."""
-    tens = [number_of("".join(text), after=number_of("batch/train-")) for text in heads(digits)]
+    tens = [number_of("batch/train-" + "".join(text)) for text in heads(digits)]
     return ((each * 8_191 + last) % MODULUS for each in tens for last in range(48, 58))
 
 

@@ -114,7 +114,6 @@ _KEPT: Final = (
         r"Skipping (?:unready node )?(\S+) (?:from delete consideration )?- (.*)", re.DOTALL
     ),
 )
-_MIN_SIZE: Final = re.compile(r"Skipping (\S+) - node group min size reached")
 _UNNEEDED: Final = re.compile(
     r"(?:[Nn]ode |Skipping )?(\S+) (?:was unneeded for .*|may be removed"
     r"|from delete consideration - the node is currently being deleted)"

@@ -302,7 +302,6 @@ class _Dump:
                 namespace=text_at(body, "metadata", "namespace"),
                 name=text_at(body, "metadata", "name"),
                 owner=(text_at(owner, "kind"), text_at(owner, "name")),
-                created=_time(text_at(body, "metadata", "creationTimestamp")),
                 schedulable=dumped.schedulable,
             )
         )

@@ -22,7 +22,6 @@ PODS_OF: Final = frozenset(
     """Deployment StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob Pod""".split()
 )
 """Kinds of objects that are or create pods."""
-_GROUPS: Final = (KIND, POOL_KIND)
 
 
 @dataclass(frozen=True, slots=True)
