@@ -4,12 +4,12 @@ kopf's events report changes of each object, but not the deletion of an object b
 began. A list shows that.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from kwok_operator.errors import NotFoundError
 from kwok_operator.kube.client import KubeClient
-from kwok_operator.kube.decode import OBJECTS, Decoder, decode_dict
+from kwok_operator.kube.decode import OBJECTS, Decoder, ListPage, decode_dict
 
 R = TypeVar("R")
 
@@ -104,6 +104,26 @@ class FollowedKind(Generic[T]):
         self._changed(old, None)
 
 
+async def pages(
+    client: KubeClient,
+    path: str,
+    decoder: Decoder[R],
+    params: Mapping[str, str] | None = None,
+    *,
+    size: int = 500,
+    **request: Any,
+) -> AsyncIterator[ListPage[R]]:
+    """Lists all objects at a path, page by page; `request` has further arguments of
+    KubeClient.request."""
+    query = {**(params or {}), "limit": str(size)}
+    while True:
+        page = decoder.page(await client.request("GET", path, params=query, **request))
+        yield page
+        if not page.continue_token:
+            return
+        query["continue"] = page.continue_token
+
+
 async def list_objects(
     client: KubeClient,
     path: str,
@@ -117,14 +137,11 @@ async def list_objects(
     list's resourceVersion."""
     labels = {"labelSelector": selector} if selector else {}
     items: list[R] = []
-    version, token = 0, ""
-    while True:
-        params = {"limit": str(page_size)} | labels | ({"continue": token} if token else {})
-        page = decoder.page(await client.request("GET", path, params=params, retries=retries))
+    version = 0
+    async for page in pages(client, path, decoder, labels, size=page_size, retries=retries):
         items += page.items
-        version, token = version or page.resource_version, page.continue_token
-        if not token:
-            return items, version
+        version = version or page.resource_version
+    return items, version
 
 
 async def is_served(client: KubeClient, path: str) -> bool:

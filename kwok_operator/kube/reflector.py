@@ -41,6 +41,7 @@ from kwok_operator.errors import (
 )
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import Decoder
+from kwok_operator.kube.followed import pages
 from kwok_operator.kube.gathering import GATHER
 from kwok_operator.kube.retry import retry_delay
 
@@ -245,16 +246,17 @@ class Reflector(Generic[T]):
     async def _list(self) -> int:
         """Lists all pages for the sink; returns the version to watch from."""
         items: list[T] = []
-        version, token = 0, ""
-        while True:
-            params = {**self._params, "limit": str(self._page_size)}
-            if token:
-                params["continue"] = token
-            body = await self._client.request(
-                "GET", self._path, params=params, timeout=LIST_TIMEOUT
-            )
+        version = 0
+        listed = pages(
+            self._client,
+            self._path,
+            self._decoder,
+            self._params,
+            size=self._page_size,
+            timeout=LIST_TIMEOUT,
+        )
+        async for page in listed:
             self.last_contact = self._clock()
-            page = self._decoder.page(body)
             items += page.items
             # All pages show the state of the first one, and its version is the one to watch from.
             if not version:
@@ -262,9 +264,6 @@ class Reflector(Generic[T]):
                 self._compare(version)
             if self._on_page is not None:
                 self._on_page(page.items)
-            token = page.continue_token
-            if not token:
-                break
             await asyncio.sleep(0)
         self._served = True
         self._sink.replace(items, version)

@@ -11,16 +11,14 @@ fake). If a node with the label belongs to no group, it lists all nodes.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from kwok_operator.constants import NODE_GROUP_LABEL, NODES_PATH
 from kwok_operator.kube.client import ACCEPT_METADATA_LIST, KubeClient
 from kwok_operator.kube.decode import NODES, NodeView
+from kwok_operator.kube.followed import pages
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
-
-PAGE_SIZE: Final = 500
 
 
 async def find_unmarked(
@@ -31,27 +29,20 @@ async def find_unmarked(
     groups = {group.uid: group for name in store.names() if (group := store.get(name)) is not None}
     if not groups:
         return []
-    pages = list_nodes(client, labelled=cache.has_foreign_nodes)
     return [
-        record async for page in pages for record in unmarked(page, groups, read=cache.record_of)
+        record
+        async for nodes in list_nodes(client, labelled=cache.has_foreign_nodes)
+        for record in unmarked(nodes, groups, read=cache.record_of)
     ]
 
 
 async def list_nodes(client: KubeClient, *, labelled: bool) -> AsyncIterator[Sequence[NodeView]]:
     """Lists nodes in pages, metadata only. Without `labelled`, only nodes that lack a group's
     label, which the watch does not report."""
-    params = {"limit": str(PAGE_SIZE)}
-    if not labelled:
-        params["labelSelector"] = f"!{NODE_GROUP_LABEL}"
-    while True:
-        body = await client.request(
-            "GET", NODES_PATH, params=params, accept=ACCEPT_METADATA_LIST, retries=4
-        )
-        page = NODES.page(body)
+    params = {} if labelled else {"labelSelector": f"!{NODE_GROUP_LABEL}"}
+    listed = pages(client, NODES_PATH, NODES, params, accept=ACCEPT_METADATA_LIST, retries=4)
+    async for page in listed:
         yield page.items
-        if not page.continue_token:
-            break
-        params["continue"] = page.continue_token
         await asyncio.sleep(0)
 
 

@@ -14,7 +14,8 @@ from typing import Any, Final
 from kwok_operator.constants import PROFILE_KIND, PROFILE_LABEL
 from kwok_operator.errors import ForbiddenError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, APPLY, JSON_PATCH, KubeClient
-from kwok_operator.kube.decode import decode_dict
+from kwok_operator.kube.decode import OBJECTS, decode_dict
+from kwok_operator.kube.followed import pages
 from kwok_operator.podprofiles.compile import (
     NAME_PREFIX,
     STAGE_API_VERSION,
@@ -31,7 +32,7 @@ _PATHS: Final = {
 }
 _START_NOTHING: Final = "kwok-operator-"
 """The prefix of the Stages of the component hold-stage, which start no pods."""
-_PAGE: Final = "20"
+_PAGE: Final = 20
 """Objects in one page of a list: a Stage may have hundreds of kilobytes."""
 
 
@@ -73,11 +74,10 @@ class KwokObjects:
         without rights."""
         ours: dict[str, Owned] = {}
         foreign = set[str]()
-        others, params = False, {"limit": _PAGE}
+        others = False
         self._refused.pop(kind, None)
-        while True:
-            page = decode_dict(await self._client.request("GET", _PATHS[kind], params=params))
-            for body in page.get("items") or ():
+        async for page in pages(self._client, _PATHS[kind], OBJECTS, size=_PAGE):
+            for body in page.items:
                 metadata = body["metadata"]
                 owners = metadata.get("ownerReferences") or ()
                 owned = any(owner.get("kind") == PROFILE_KIND for owner in owners)
@@ -94,10 +94,7 @@ class KwokObjects:
                     reference = (body.get("spec") or {}).get("resourceRef") or {}
                     starts = not metadata["name"].startswith(_START_NOTHING)
                     others = others or (starts and reference.get("kind") == "Pod")
-            token = (page.get("metadata") or {}).get("continue")
-            if not token:
-                return Present(ours, frozenset(foreign), others)
-            params = {"limit": _PAGE, "continue": token}
+        return Present(ours, frozenset(foreign), others)
 
     async def apply(self, manifest: Manifest, *, owners: Mapping[str, str], there: Present) -> bool:
         """Writes an object unless it exists and is as its manifest says. `owners` maps names of

@@ -9,7 +9,6 @@ rehearsal that was killed.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -26,6 +25,8 @@ from kwok_operator.constants import (
 from kwok_operator.errors import ApiError, ConflictError, NotFoundError
 from kwok_operator.formats.untyped import as_map, text_at
 from kwok_operator.kube.client import MERGE_PATCH, KubeClient
+from kwok_operator.kube.decode import OBJECTS
+from kwok_operator.kube.followed import pages
 from kwok_operator.kube.resources import ApiResource, ApiResources, discover
 from kwok_operator.nodegroups.naming import group_of_node
 from kwok_operator.rehearsal.karpenter.nodepools import CLASS_GROUP
@@ -314,18 +315,15 @@ class Clearing:
         pods, nodes = served.named("pods", ""), served.named("nodes", "")
         assert pods is not None and nodes is not None, "every cluster has them"
         gone = self._nodes - {each["name"] for each in await nodes.metadata(self._client)}
-        params = {"limit": "500"}
-        while gone:
-            page = json.loads(await self._client.request("GET", pods.path(), params=params))
+        if not gone:
+            return
+        async for page in pages(self._client, pods.path(), OBJECTS):
             stranded = [
                 _Made(pods, each["metadata"])
-                for each in page["items"]
+                for each in page.items
                 if not gone.isdisjoint(nodes_of_pod(each))
             ]
             await asyncio.gather(*(each.delete(self._client, at_once=True) for each in stranded))
-            params["continue"] = page["metadata"].get("continue") or ""
-            if not params["continue"]:
-                return
 
     async def _keep_kinds_in_use(self, served: ApiResources) -> None:
         """Removes our label from CRDs that others have objects of: Kubernetes deletes a CRD's
