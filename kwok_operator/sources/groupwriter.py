@@ -44,9 +44,7 @@ class DerivedGroupWriter:
     async def read(self, name: str) -> dict[str, Any] | None:
         """Returns the group as the API server has it now; None if there is none."""
         try:
-            return decode_dict(
-                await self._client.request("GET", f"{GROUPS_PATH}/{name}", retries=_RETRIES)
-            )
+            return decode_dict(await self._request("GET", name))
         except NotFoundError:
             return None
 
@@ -63,13 +61,12 @@ class DerivedGroupWriter:
         conflicts: dict[str, str] = {}
         for attempt in range(_TRIES):
             try:
-                answer = await self._client.request(
+                answer = await self._request(
                     "PATCH",
-                    f"{GROUPS_PATH}/{name}",
+                    name,
                     params={"fieldManager": self._manager, "fieldValidation": "Strict"},
                     body=wanted,
                     content_type=APPLY,
-                    retries=_RETRIES,
                 )
             except ConflictError as error:
                 owned = {c.field: c.message for c in error.details if c.reason == _CONFLICT}
@@ -102,14 +99,13 @@ class DerivedGroupWriter:
             {"op": "add", "path": path, "value": str(size)},
         ]
         try:
-            await self._client.request(
+            await self._request(
                 "PATCH",
-                f"{GROUPS_PATH}/{name}",
+                name,
                 params={"fieldManager": DESIRED_COUNT_MANAGER},
                 body=patch,
                 content_type=JSON_PATCH,
                 accept=ACCEPT_METADATA,
-                retries=_RETRIES,
             )
         except (InvalidError, NotFoundError):
             return  # others have set a size, or created the group anew: the next pass handles that
@@ -117,28 +113,27 @@ class DerivedGroupWriter:
     async def annotate(self, name: str, *, uid: str, annotations: Mapping[str, str | None]) -> None:
         """Sets annotations of a group, and removes those that are None."""
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
-        await self._client.request(
+        await self._request(
             "PATCH",
-            f"{GROUPS_PATH}/{name}",
+            name,
             params={"fieldManager": _MARKS_MANAGER},
             body=body,
             content_type=MERGE_PATCH,
             accept=ACCEPT_METADATA,
-            retries=_RETRIES,
         )
 
     async def delete(self, name: str, *, uid: str) -> None:
         """Deletes a group, and thereby its nodes."""
         try:
-            await self._client.request(
-                "DELETE",
-                f"{GROUPS_PATH}/{name}",
-                body={"preconditions": {"uid": uid}},
-                accept=ACCEPT_METADATA,
-                retries=_RETRIES,
+            await self._request(
+                "DELETE", name, body={"preconditions": {"uid": uid}}, accept=ACCEPT_METADATA
             )
         except (NotFoundError, ConflictError):
             return  # the group is gone, or a new one has its name
+
+    async def _request(self, method: str, name: str, **request: Any) -> bytes:
+        path = f"{GROUPS_PATH}/{name}"
+        return await self._client.request(method, path, retries=_RETRIES, **request)
 
 
 def without_fields(manifest: Mapping[str, Any], fields: Mapping[str, object]) -> dict[str, Any]:
