@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kwok_operator.formats.quantity import parse_quantity
+from kwok_operator.cloud.nodeparts import is_amount
 from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
 from kwok_operator.importing.kinds import KINDS
 from kwok_operator.importing.notes import Note, Reason, Ref
@@ -131,7 +131,7 @@ def _usage(body: Mapping[str, Any]) -> dict[str, str]:
         (text_at(each, "resource", "name"), text_at(each, "resource", "current", "averageValue"))
         for each in as_list(value_at(body, "status", "currentMetrics"))
     )
-    return {name: amount for name, amount in amounts if name in USAGE and _is_amount(amount)}
+    return {name: amount for name, amount in amounts if name in USAGE and is_amount(amount)}
 
 
 def _is_known(value: object) -> bool:
@@ -140,11 +140,4 @@ def _is_known(value: object) -> bool:
     """
     if isinstance(value, dict | list):
         return all(map(_is_known, value.values() if isinstance(value, dict) else value))
-    return not isinstance(value, str) or value in _WORDS or _is_amount(value)
-
-
-def _is_amount(text: str) -> bool:
-    try:
-        return parse_quantity(text) >= 0
-    except ValueError:
-        return False
+    return not isinstance(value, str) or value in _WORDS or is_amount(value)

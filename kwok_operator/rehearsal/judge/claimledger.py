@@ -10,7 +10,7 @@ labels name them, mostly when Karpenter has launched its machine.
 from collections.abc import Callable
 
 from kwok_operator.rehearsal.judge.figures import DISRUPTIONS, NODE_CLAIM_LEVELS, Place, Tally
-from kwok_operator.rehearsal.judge.recording import NodeClaimLine, NodeClaimState
+from kwok_operator.rehearsal.judge.recording import NodeClaimLine, NodeClaimState, NodeState
 
 
 class NodeClaimLedger:
@@ -26,12 +26,12 @@ class NodeClaimLedger:
             if claim is None:
                 continue
             levels = [name for name, counts in NODE_CLAIM_LEVELS.items() if counts(claim)]
-            for tally in self._tallies(_place(claim)):
+            for tally in self._tallies(place_of(claim)):
                 for name in levels:
                     tally.claims[name].move(line.t, sign)
         if (ended := ends(before, after)) is not None:
             what = f"{line.name} at {line.t:.1f} s"
-            for tally in self._tallies(_place(ended)):
+            for tally in self._tallies(place_of(ended)):
                 if ended.registered is None:
                     tally.count("nodeClaims.neverRegistered", what)
                 if ended.reason in DISRUPTIONS:
@@ -49,5 +49,5 @@ def ends(before: NodeClaimState | None, after: NodeClaimState | None) -> NodeCla
     return after or before
 
 
-def _place(claim: NodeClaimState) -> Place:
-    return Place(group=claim.group, zone=claim.zone, node_pool=claim.pool)
+def place_of(state: NodeState | NodeClaimState) -> Place:
+    return Place(group=state.group, zone=state.zone, node_pool=state.pool)

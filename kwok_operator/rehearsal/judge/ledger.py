@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Final, TypeAlias
 
 from kwok_operator.formats.words import names_in_words
-from kwok_operator.rehearsal.judge.claimledger import NodeClaimLedger
+from kwok_operator.rehearsal.judge.claimledger import NodeClaimLedger, place_of
 from kwok_operator.rehearsal.judge.figures import (
     NODE_LEVELS,
     RESOURCES,
@@ -161,7 +161,7 @@ class _Replacements:
             waiting.popleft()
             return True
         if self.leaving:
-            self.came[_kind(node)].append((step, _place(node)))
+            self.came[_kind(node)].append((step, place_of(node)))
         return False
 
     def went(self, name: str, node: NodeState, t: float) -> Place | None:
@@ -346,7 +346,7 @@ class ClusterLedger:
         moved = self.racks.node(line.name, after)
         if after is not None:
             self.nodes[line.name] = after
-            self.pods.placed(line.name, _place(after), t, moved=moved)
+            self.pods.placed(line.name, place_of(after), t, moved=moved)
         else:
             self.pods.node_gone(line.name, t)
         if self._node_starts.apply(line):
@@ -362,7 +362,7 @@ class ClusterLedger:
         """
         unpriced = self._unpriced.setdefault(name, _Unpriced(t))
         if before is not None:
-            unpriced.spells[_place(before)] += t - unpriced.since
+            unpriced.spells[place_of(before)] += t - unpriced.since
             unpriced.since = t
         if after is not None and after.price is None:
             return
@@ -378,13 +378,13 @@ class ClusterLedger:
     def _came(self, name: str, node: NodeState, t: float) -> None:
         new = node.created is None or node.created >= 0
         replaces = self._replacements.replaces(name, node, t, new=new)
-        for tally in self.tallies(_place(node)) if new else ():
+        for tally in self.tallies(place_of(node)) if new else ():
             tally.count("churn.created", f"{name} at {t:.1f} s")
             if replaces:
                 tally.count(_REPLACED, f"{name} at {t:.1f} s")
 
     def _went(self, name: str, node: NodeState, t: float) -> None:
-        for tally in self.tallies(_place(node)):
+        for tally in self.tallies(place_of(node)):
             tally.count("churn.deleted", f"{name} at {t:.1f} s")
         if (place := self._replacements.went(name, node, t)) is not None:
             for tally in self.tallies(place):
@@ -396,7 +396,7 @@ class ClusterLedger:
         levels = [name for name, counts in NODE_LEVELS.items() if counts(node)]
         amounts = with_gpus(node.allocatable)
         offers = {name: sign * amounts.get(name, 0.0) for name in RESOURCES}
-        for tally in self.tallies(_place(node)):
+        for tally in self.tallies(place_of(node)):
             for level in levels:
                 tally.nodes[level].move(t, sign)
             if node.price is None:
@@ -413,7 +413,7 @@ class ClusterLedger:
             for name, counts in NODE_LEVELS.items()
             if counts(after) is not counts(before)
         }
-        for tally in self.tallies(_place(after)):
+        for tally in self.tallies(place_of(after)):
             for level, by in changes.items():
                 tally.nodes[level].move(t, by)
 
@@ -475,10 +475,6 @@ def _amounts(node: NodeState) -> tuple[object, ...]:
     resources; but not its levels, such as `ready`.
     """
     return node.group, node.zone, node.pool, node.price, node.allocatable
-
-
-def _place(node: NodeState) -> Place:
-    return Place(group=node.group, zone=node.zone, node_pool=node.pool)
 
 
 def _namespace(about: str) -> str:
