@@ -37,18 +37,22 @@ def exclusive(path: Path, *, purpose: str, reporter: Reporter) -> Iterator[None]
             report = reporter.update
             go_on()
     try:
-        # The disk may be full, and the block may make room.
-        with suppress(OSError):
-            path.write_text(f"process {os.getpid()}, {purpose}", encoding="utf-8")
+        _name_holder(path, f"process {os.getpid()}, {purpose}")
         yield
     finally:
-        path.write_text("", encoding="utf-8")
+        _name_holder(path, "")
         lock.release()
 
 
 def hold(path: Path) -> AbstractContextManager[object]:
     """Hold the lock until the block ends; raise Timeout if another process holds it."""
     return _lock(path).acquire(blocking=False)
+
+
+def _name_holder(path: Path, text: str) -> None:
+    # The disk may be full, and what holds the lock may make room.
+    with suppress(OSError):
+        path.write_text(text, encoding="utf-8")
 
 
 def _lock(path: Path) -> FileLock:

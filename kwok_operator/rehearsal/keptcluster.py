@@ -102,7 +102,7 @@ class KeptCluster:
         await self.commands.start()
         try:
             # What a run wrote into these two would reach the next run.
-            self.cluster.kubeconfig.write_bytes(self._kubeconfig)
+            _replace(self.cluster.kubeconfig, self._kubeconfig)
             shutil.rmtree(self.cluster.kubectl_cache, ignore_errors=True)
             if self._is_used:
                 # A thread can't be cancelled, and must not start components of a deleted cluster.
@@ -118,12 +118,9 @@ class KeptCluster:
             "installed": _digest(self.installed),
             "keys": self._rewinder.noted(),
         }
-        new = path.with_suffix(".new")
         try:
-            path.with_name(_KUBECONFIG).write_bytes(self._kubeconfig)
-            new.touch(mode=0o600)  # it has the keys of the cluster
-            new.write_text(json.dumps(noted), encoding="utf-8")
-            new.replace(path)
+            _replace(path.with_name(_KUBECONFIG), self._kubeconfig)
+            _replace(path, json.dumps(noted).encode())
         except OSError as error:
             raise controlplane.ClusterError(f"writing {path}: {error}") from error
 
@@ -253,7 +250,9 @@ async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator
         while kept is None:
             if not _is_noted(name, settings):
                 # A process was killed while it made the cluster, or it can't be put back.
-                await asyncio.to_thread(controlplane.delete, name, settings=settings)
+                # Ends before another process can get the name, also if this one is interrupted.
+                delete = partial(controlplane.delete, name, settings=settings)
+                await controlplane.in_thread(delete)
             cluster = await controlplane.in_thread(partial(create, flags=_flags(scenario)))
             kept = await _left(cluster, report, settings)
         try:
@@ -270,7 +269,7 @@ def _is_noted(name: str, settings: controlplane.Settings) -> bool:
     except controlplane.ControlPlaneError:
         return False
     try:
-        shutil.copyfile(kubeconfig.with_name(_KUBECONFIG), kubeconfig)
+        _replace(kubeconfig, kubeconfig.with_name(_KUBECONFIG).read_bytes())
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -288,7 +287,7 @@ async def _left(
         kept = KeptCluster(cluster, manifests(()))
         if path.exists():
             report(f"putting cluster {cluster.name} back")
-            await asyncio.to_thread(kept.load, path)
+            await to_its_end(asyncio.to_thread(kept.load, path))
             await kept.reset()
         else:
             await _install_in(kept)
@@ -327,6 +326,16 @@ def _first_port() -> int:
     """Returns a port that kwokctl wouldn't take for another cluster: it takes the highest free
     ones, even those of components that are being restarted."""
     return random.SystemRandom().randrange(*_PORTS)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file that only its owner may read. A link that a scenario has made is replaced, and
+    the file that it points to stays as it is."""
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    new.touch(mode=0o600)
+    new.write_bytes(content)
+    new.replace(path)
 
 
 def _digest(installed: Sequence[Manifest]) -> str:

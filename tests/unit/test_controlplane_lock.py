@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kwok_operator.controlplane.lock import exclusive
+from kwok_operator.controlplane.lock import exclusive, hold
 from kwok_operator.controlplane.tools import Tools, find_tools
 from kwok_operator.reporter import Reporter
 
@@ -53,12 +53,13 @@ def test_who_waits_says_for_whom(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(_: Path, text: str, **__: str) -> None:
-        if text:
-            raise OSError(errno.ENOSPC, "no space")
+    def write(_: Path, __: str, **___: str) -> None:
+        raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(Path, "write_text", write)
     with exclusive(tmp_path / "lock", purpose="which makes room", reporter=quiet()[0]):
+        pass
+    with hold(tmp_path / "lock"):
         pass
 
 
@@ -92,7 +93,7 @@ def _build_without_lock(tmp_path: Path, cache: Path) -> None:
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     code = """\
 import sys, pathlib
-from kwok_operator.controlplane.lock import exclusive
+from kwok_operator.controlplane.lock import exclusive, hold
 from kwok_operator.reporter import Reporter
 with exclusive(pathlib.Path(sys.argv[1]), purpose="held", reporter=Reporter(sys.stderr)):
     print("held", flush=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -154,6 +155,13 @@ async def test_what_an_earlier_run_left_is_reused(left: Left) -> None:
     assert await left.log_of_a_run() == ["reuse", "put back"]
     left.cluster.kubeconfig.write_text("a scenario changed it")
     assert await left.log_of_a_run() == ["reuse", "put back"]
+    theirs = left.home / "theirs"
+    theirs.write_text("precious")
+    left.cluster.kubeconfig.unlink()
+    left.cluster.kubeconfig.symlink_to(theirs)
+    assert await left.log_of_a_run() == ["reuse", "put back"]
+    assert theirs.read_text() == "precious"
+    assert not [path for path in left.home.glob("*kubeconfig*") if path.stat().st_mode & 0o077]
 
 
 async def test_only_a_cluster_whose_first_state_was_noted_is_reused(left: Left) -> None:
@@ -169,6 +177,35 @@ async def test_only_a_cluster_whose_first_state_was_noted_is_reused(left: Left) 
     assert await left.log_of_a_run() == ["reuse", "delete", "create"]
     left.lacks_a_pid_file = True
     assert await left.log_of_a_run() == ["reuse", "delete", "create"]
+
+
+async def test_interrupted_it_deletes_nothing_once_others_can_have_the_name(
+    left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    @contextmanager
+    def free_name(prefix: str, **_: Any) -> Iterator[str]:
+        try:
+            yield prefix
+        finally:
+            left.log.append("free")
+
+    def delete(name: str, **_: Any) -> None:
+        begun.set()
+        assert go_on.wait(10)
+        left.log.append("delete")
+
+    monkeypatch.setattr(controlplane, "free_name", free_name)
+    monkeypatch.setattr(controlplane, "delete", delete)
+    run = asyncio.create_task(left.log_of_a_run())
+    await asyncio.to_thread(begun.wait)
+    run.cancel()
+    await asyncio.wait([run], timeout=0.05)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert left.log == ["delete", "free"]
 
 
 async def test_a_kubeconfig_that_can_not_be_put_back_is_named(left: Left) -> None:
