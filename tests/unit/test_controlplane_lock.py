@@ -93,7 +93,7 @@ def _build_without_lock(tmp_path: Path, cache: Path) -> None:
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     code = """\
 import sys, pathlib
-from kwok_operator.controlplane.lock import exclusive, hold
+from kwok_operator.controlplane.lock import exclusive
 from kwok_operator.reporter import Reporter
 with exclusive(pathlib.Path(sys.argv[1]), purpose="held", reporter=Reporter(sys.stderr)):
     print("held", flush=True)
