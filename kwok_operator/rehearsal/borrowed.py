@@ -25,6 +25,7 @@ from kwok_operator.formats.untyped import as_map
 from kwok_operator.kube.client import ACCEPT_METADATA, KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.resources import ApiResource, ApiResources, discover
+from kwok_operator.kube.retry import RETRIES
 from kwok_operator.rehearsal.clearing import Clearing, in_words
 from kwok_operator.rehearsal.installing import crds, missing_grants, read_objects
 from kwok_operator.rehearsal.judge.clocks import ClockOffset
@@ -157,7 +158,7 @@ class BorrowedCluster:
             assert resource is not None, "kinds that every cluster has"
             path = resource.path(each["metadata"].get("namespace", ""))
             try:
-                await self._client.request("POST", path, body=self.marked(each), retries=3)
+                await self._client.request("POST", path, body=self.marked(each), retries=RETRIES)
             except ConflictError:
                 continue
 
@@ -204,7 +205,7 @@ class BorrowedCluster:
         for name in sorted(names):
             try:
                 answer = await self._client.request(
-                    "GET", resource.path(namespace, name), accept=ACCEPT_METADATA, retries=3
+                    "GET", resource.path(namespace, name), accept=ACCEPT_METADATA, retries=RETRIES
                 )
             except NotFoundError:
                 continue

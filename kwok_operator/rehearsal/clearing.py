@@ -28,6 +28,7 @@ from kwok_operator.kube.client import MERGE_PATCH, KubeClient
 from kwok_operator.kube.decode import OBJECTS
 from kwok_operator.kube.followed import pages
 from kwok_operator.kube.resources import ApiResource, ApiResources, discover
+from kwok_operator.kube.retry import RETRIES
 from kwok_operator.nodegroups.naming import group_of_node
 from kwok_operator.rehearsal.karpenter.nodepools import CLASS_GROUP
 from kwok_operator.rehearsal.progress import Report
@@ -125,7 +126,7 @@ class _Made(NamedTuple):
             **grace,
         }
         try:
-            await client.request("DELETE", self._path, body=body, retries=3)
+            await client.request("DELETE", self._path, body=body, retries=RETRIES)
         except (NotFoundError, ConflictError):
             pass  # it is gone, or a new object has its name
         except ApiError as error:

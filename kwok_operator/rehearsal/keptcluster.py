@@ -102,7 +102,7 @@ class KeptCluster:
         await self.commands.start()
         try:
             # What a run wrote into these two would reach the next run.
-            _replace(self.cluster.kubeconfig, self._kubeconfig)
+            write_secretly(self.cluster.kubeconfig, self._kubeconfig)
             shutil.rmtree(self.cluster.kubectl_cache, ignore_errors=True)
             if self._is_used:
                 # A thread can't be cancelled, and must not start components of a deleted cluster.
@@ -114,13 +114,10 @@ class KeptCluster:
 
     def save(self, path: Path) -> None:
         """Writes the noted state into a file, for `load`. Raises ClusterError."""
-        noted = {
-            "installed": _digest(self.installed),
-            "keys": self._rewinder.noted(),
-        }
+        noted = {"installed": _digest(self.installed), "keys": self._rewinder.noted()}
         try:
-            _replace(path.with_name(_KUBECONFIG), self._kubeconfig)
-            _replace(path, json.dumps(noted).encode())
+            write_secretly(path.with_name(_KUBECONFIG), self._kubeconfig)
+            write_secretly(path, json.dumps(noted).encode())
         except OSError as error:
             raise controlplane.ClusterError(f"writing {path}: {error}") from error
 
@@ -249,8 +246,8 @@ async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator
         kept = None
         while kept is None:
             if not _is_noted(name, settings):
-                # A process was killed while it made the cluster, or it can't be put back.
-                # Ends before another process can get the name, also if this one is interrupted.
+                # A process was killed while it made the cluster, or it can't be put back. An
+                # interrupt waits for the deletion: then another process may make one of this name.
                 delete = partial(controlplane.delete, name, settings=settings)
                 await controlplane.in_thread(delete)
             cluster = await controlplane.in_thread(partial(create, flags=_flags(scenario)))
@@ -269,7 +266,7 @@ def _is_noted(name: str, settings: controlplane.Settings) -> bool:
     except controlplane.ControlPlaneError:
         return False
     try:
-        _replace(kubeconfig, kubeconfig.with_name(_KUBECONFIG).read_bytes())
+        write_secretly(kubeconfig, kubeconfig.with_name(_KUBECONFIG).read_bytes())
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -328,7 +325,7 @@ def _first_port() -> int:
     return random.SystemRandom().randrange(*_PORTS)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def write_secretly(path: Path, content: bytes) -> None:
     """Writes a file that only its owner may read. A link that a scenario has made is replaced, and
     the file that it points to stays as it is."""
     new = path.with_suffix(".new")

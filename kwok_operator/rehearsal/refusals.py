@@ -25,6 +25,7 @@ from kwok_operator.formats.untyped import as_list, as_map
 from kwok_operator.kube.access import AccessRight, missing_rights
 from kwok_operator.kube.client import ACCEPT_METADATA, KubeClient
 from kwok_operator.kube.resources import ApiResources
+from kwok_operator.kube.retry import RETRIES
 from kwok_operator.rehearsal.clearing import in_words
 from kwok_operator.rehearsal.judge.clocks import ClockOffset, DatedAnswer, offset_of
 from kwok_operator.rehearsal.scenario.borrowing import (
@@ -253,14 +254,14 @@ async def check_kwok(client: KubeClient, node: Manifest) -> None:
     """Checks that kwok is alive: creates a node, waits until kwok has made it Ready, and deletes
     it.
     """
-    await client.request("POST", NODES_PATH, body=node, retries=3)
+    await client.request("POST", NODES_PATH, body=node, retries=RETRIES)
     until = time.monotonic() + _SCOUT_WITHIN
     while time.monotonic() < until:
         await asyncio.sleep(_LOOK_SECONDS)
-        scout_node = await client.get_json(f"{NODES_PATH}/{SCOUT}", retries=3)
+        scout_node = await client.get_json(f"{NODES_PATH}/{SCOUT}", retries=RETRIES)
         conditions = as_list(as_map(scout_node.get("status")).get("conditions"))
         if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
-            await client.request("DELETE", f"{NODES_PATH}/{SCOUT}", retries=3)
+            await client.request("DELETE", f"{NODES_PATH}/{SCOUT}", retries=RETRIES)
             return
     raise BorrowedClusterError(
         f"no kwok controller keeps nodes in this cluster: a node was not Ready within"

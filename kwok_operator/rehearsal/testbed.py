@@ -53,6 +53,7 @@ from kwok_operator.rehearsal.keptcluster import (
     KeptCluster,
     making_of,
     reused_cluster,
+    write_secretly,
 )
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.kueuestart import KueuePlace, PreparedKueue
@@ -521,12 +522,7 @@ async def _write_operators_kubeconfig(bed: Testbed, path: Path) -> None:
     (context,) = config["contexts"]
     config["users"] = [{"name": _OPERATOR, "user": {"token": token.strip()}}]
     context["context"] |= {"user": _OPERATOR, "namespace": _OPERATOR}
-    await asyncio.to_thread(_write_secretly, path, yaml.safe_dump(config))
-
-
-def _write_secretly(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(text, encoding="utf-8")
+    await asyncio.to_thread(write_secretly, path, yaml.safe_dump(config).encode())
 
 
 async def _operator(bed: Testbed, scenario: Scenario) -> Program:

@@ -170,9 +170,8 @@ class FirstVerdictPlayer:
         if read.scenario is None or read.findings:
             problems = "; ".join(str(each) for each in read.findings[:3])
             raise SettingsError(f"{path} can't be played: {problems}")
-        kept = None
-        if controlplane.CAN_REWIND:
-            kept = await self._clusters.get(read.scenario, self.report)
+        share = controlplane.CAN_REWIND
+        kept = await self._clusters.get(read.scenario, self.report) if share else None
         return await rehearse(
             read.scenario,
             settings,
