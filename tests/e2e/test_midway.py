@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from kwok_operator.constants import NODE_GROUP_LABEL
 from kwok_operator.controlplane import Cluster
+from tests.e2e.api import NODES
 from tests.e2e.availability import watched
 from tests.e2e.groups import (
     apply_group,
@@ -29,6 +31,7 @@ from tests.e2e.groups import (
 )
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Harness, Process
+from tests.e2e.watching import Watch
 
 RATE = 40
 FLAGS = (f"--max-qps={RATE}",)
@@ -120,15 +123,24 @@ def test_a_small_group_is_not_kept_waiting_by_a_large_one(
     kubectl: Kubectl, slow: Process, group_name: str
 ) -> None:
     large, small = f"{group_name}-large", f"{group_name}-small"
-    apply_group(kubectl, large, targetSize=200)
-    wait_begun(kubectl, large)
-    with stopped(slow.pid):
-        apply_group(kubectl, small, targetSize=5)
-    wait_ready(kubectl, small)
-    wait_ready(kubectl, large)
-    last = max(node["metadata"]["creationTimestamp"] for node in nodes_of(kubectl, small))
-    others = [node["metadata"]["creationTimestamp"] for node in nodes_of(kubectl, large)]
-    assert sum(other > last for other in others) > RATE
+    order: list[str] = []
+
+    def seen(event: str, node: dict[str, Any]) -> None:
+        if event == "ADDED":
+            order.append(node["metadata"]["labels"][NODE_GROUP_LABEL])
+
+    selector = f"{NODE_GROUP_LABEL} in ({large},{small})"
+    with Watch(kubectl.api, NODES, listed=lambda _: None, seen=seen, selector=selector) as watch:
+        apply_group(kubectl, large, targetSize=400)
+        wait_begun(kubectl, large)
+        with stopped(slow.pid):
+            apply_group(kubectl, small, targetSize=5)
+        wait_ready(kubectl, small)
+        wait_ready(kubectl, large)
+        eventually(lambda: len(order) >= 405, describe="the watch has seen all nodes")
+        assert watch.lists == 1, "the watch has a gap"
+    last = max(at for at, group in enumerate(order) if group == small)
+    assert len(order) - 1 - last > RATE, "more nodes of the large group came later"
 
 
 def test_a_named_instance_that_has_not_arrived_never_comes(
