@@ -104,12 +104,13 @@ def test_nodes_are_ready_when_their_time_has_come_or_never(staged: OwnCluster) -
 @pytest.mark.core
 def test_a_group_is_out_and_is_back(staged: OwnCluster) -> None:
     kubectl, group = staged.kubectl, "out"
-    apply_group(kubectl, group, targetSize=3, cloud={"provisioningDelay": {"fixed": "4s"}})
+    apply_group(kubectl, group, targetSize=3, cloud={})
     wait_ready(kubectl, group)
     names = names_of(kubectl, group)
     with deployed(kubectl, group, group=group, replicas=6):
         before = pods_of(kubectl, group)
-        scale(kubectl, group, 4)
+        # Long enough for the outage to begin meanwhile, however slow the machine is.
+        patch_group(kubectl, group, cloud={"provisioningDelay": {"fixed": "20s"}}, targetSize=4)
         eventually(
             lambda: states_of(status_of(kubectl, group)) == {3: "Creating"},
             describe="one is under way",

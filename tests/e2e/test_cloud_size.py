@@ -1,4 +1,4 @@
-"""Thousands of instances are under way, half fail: status stays small, others are served."""
+"""Thousands of instances are under way, most fail: status stays small, others are served."""
 
 import json
 
@@ -20,7 +20,7 @@ def test_thousands_that_fail_at_random_keep_nobody_waiting(
     cloud = {
         "provisioningDelay": {"lognormal": {"p50": "60m", "p99": "90m"}},
         "failures": {
-            "creation": [{"probability": "0.5", "after": {"uniform": {"min": "0s", "max": "10s"}}}]
+            "creation": [{"probability": "0.9", "after": {"uniform": {"min": "0s", "max": "10s"}}}]
         },
         "retryAfter": "10s",
     }
