@@ -109,21 +109,23 @@ def serve(
 def test_instances_are_creating_until_their_node_is_there(
     operator: Process, autoscaler: Autoscaler, kubectl: Kubectl, group_name: str
 ) -> None:
-    never = {"neverRegisters": {"serials": "1"}}
-    serve(
-        autoscaler, kubectl, group_name, {"provisioningDelay": {"fixed": "6s"}, "failures": never}
-    )
-    autoscaler.increase(group_name, 3)
-    eventually(
-        lambda: told(autoscaler, group_name) == dict.fromkeys(range(3), Told("Creating")),
-        describe="three are Creating",
-    )
-    promised = ids(autoscaler, group_name)
-    assert names_of(kubectl, group_name) == []
-    eventually(
-        lambda: told(autoscaler, group_name) == dict.fromkeys(range(3), Told("Running")),
-        describe="all are Running, the one that does not register too",
-    )
+    cloud = {
+        "provisioningDelay": {"fixed": "1s"},
+        "failures": {"neverRegisters": {"serials": "1"}},
+        "capacityPools": [group_name],
+    }
+    with pools(kubectl, group_name):
+        # They wait for the pool, for as long as it takes to look.
+        serve(autoscaler, kubectl, group_name, cloud)
+        autoscaler.increase(group_name, 3)
+        wait_until_told(autoscaler, kubectl, group_name, "Waiting")
+        promised = ids(autoscaler, group_name)
+        assert names_of(kubectl, group_name) == []
+        apply_pool(kubectl, group_name)
+        eventually(
+            lambda: told(autoscaler, group_name) == dict.fromkeys(range(3), Told("Running")),
+            describe="all are Running, the one that does not register too",
+        )
     eventually(
         lambda: states_of(status_of(kubectl, group_name)) == {1: "Unregistered"},
         describe="one does not register",
@@ -136,6 +138,24 @@ def test_instances_are_creating_until_their_node_is_there(
     wait_ready(kubectl, group_name)
     eventually(lambda: list(told(autoscaler, group_name)) == [0, 2], describe="it is given back")
     assert status_of(kubectl, group_name)["nextSerial"] == 3
+
+    slow = f"{group_name}-slow"
+    serve(autoscaler, kubectl, slow, {"provisioningDelay": {"fixed": "10m"}})
+    autoscaler.increase(slow, 3)
+    wait_until_told(autoscaler, kubectl, slow, "Creating")
+    assert names_of(kubectl, slow) == []
+
+
+def wait_until_told(autoscaler: Autoscaler, kubectl: Kubectl, group: str, state: str) -> None:
+    """Returns once three instances are in that state, and told as Creating."""
+    eventually(
+        lambda: states_of(status_of(kubectl, group)) == dict.fromkeys(range(3), state),
+        describe=f"three are {state}",
+    )
+    eventually(
+        lambda: told(autoscaler, group) == dict.fromkeys(range(3), Told("Creating")),
+        describe="they are Creating for cluster-autoscaler",
+    )
 
 
 @pytest.mark.core
@@ -156,6 +176,7 @@ def test_what_failed_is_given_back_and_another_group_taken(
             lambda: told(autoscaler, first),
             lambda found: (
                 [one.state for one in found.values()] == ["Creating"] * 4 + ["Running"] * 2
+                and all(found[failed].code for failed in range(4))
             ),
             describe="four have failed",
         )
@@ -187,6 +208,7 @@ def test_a_pool_without_room_is_out_of_resources(
             lambda: told(autoscaler, group_name),
             lambda found: (
                 [one.state for one in found.values()] == ["Running", "Running", "Creating"]
+                and found[2].code
             ),
             describe="two have come",
         )
