@@ -80,18 +80,18 @@ class Autoscaler:
     def close(self) -> None:
         self._channel.close()
 
-    def call(self, name: str, request: Any, answer: Any, *, timeout: float = 5.0) -> Any:
+    def call(self, name: str, request: Any, answer: Any) -> Any:
         method = self._channel.unary_unary(
             f"{SERVICE}{name}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=answer.FromString,
         )
-        return method(request, timeout=timeout)
+        return method(request, timeout=PATIENCE)
 
     def serves(self) -> bool:
         """What a probe is told."""
         check = self._channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
-        return bool(check(b"", timeout=30) == b"\x08\x01")
+        return bool(check(b"", timeout=PATIENCE) == b"\x08\x01")
 
     def refresh(self) -> None:
         self.call("Refresh", pb.RefreshRequest(), pb.RefreshResponse)
