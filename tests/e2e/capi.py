@@ -10,7 +10,7 @@ from typing import Any
 
 from kwok_operator.clusterapi.crds import emulated_crds
 from kwok_operator.constants import CA_NODE_GROUP_ANNOTATION, NODE_GROUP_LABEL
-from tests.e2e.api import MERGE, NODES, Api
+from tests.e2e.api import MERGE, NODES, Api, Refused
 from tests.e2e.kubectl import Kubectl, eventually
 
 GROUP = "cluster.x-k8s.io"
@@ -110,10 +110,16 @@ class Provider:
 
     def mark_for_deletion(self, machine: str) -> None:
         """GET, annotate, PUT; anew where somebody was faster."""
-        body = self.get("machines", machine)
-        annotations = body["metadata"].setdefault("annotations", {})
-        annotations[f"{self._group}/delete-machine"] = "2026-01-02 03:04:05 +0000 UTC"
-        self._api.run(self._api.ask("PUT", self.path("machines", machine), body=body))
+        while True:
+            body = self.get("machines", machine)
+            annotations = body["metadata"].setdefault("annotations", {})
+            annotations[f"{self._group}/delete-machine"] = "2026-01-02 03:04:05 +0000 UTC"
+            try:
+                self._api.run(self._api.ask("PUT", self.path("machines", machine), body=body))
+                return
+            except Refused as error:
+                if error.status != 409:
+                    raise
 
     def delete_nodes(
         self, scalable: str, nodes: Sequence[str], *, plural: str = "machinedeployments"
