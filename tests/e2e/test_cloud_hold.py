@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -71,6 +72,12 @@ def wait_node(kubectl: Kubectl, name: str, status: str = "True") -> None:
         describe=f"Ready of {name} is {status}",
         interval=0.5,
     )
+
+
+def taints(kubectl: Kubectl, name: str) -> set[str]:
+    """The keys of a node's taints."""
+    spec = kubectl.json("get", "node", name)["spec"]
+    return {taint["key"] for taint in spec.get("taints", [])}
 
 
 def label(kubectl: Kubectl, name: str, *, hold: bool) -> None:
@@ -161,7 +168,10 @@ def test_the_stage_holds_nodes_and_lets_them_go(staged: OwnCluster) -> None:
     post(kubectl, node("boots", hold=True), node("out", hold=False))
     wait_node(kubectl, "out")
     run(kubectl, pod("stays", on="out", tolerates=600), pod("goes", on="out", tolerates=1))
-    before = {name: lease(kubectl, name) for name in ("boots", "out")}
+    before = {
+        name: eventually(partial(lease, kubectl, name), describe=f"{name} has a Lease")
+        for name in ("boots", "out")
+    }
     stays = kubectl.json("get", "pod", "stays")
 
     # An outage: held before it is made not Ready, as kwok would be quicker.
@@ -192,11 +202,12 @@ def test_the_stage_holds_nodes_and_lets_them_go(staged: OwnCluster) -> None:
     for name in ("boots", "out"):
         wait_node(kubectl, name)
     with watched(kubectl, "boots", "out") as seen:
-        eventually(
-            lambda: kubectl.json("get", "node", "out")["spec"].get("taints", []),
-            lambda taints: NOT_READY_TAINT not in [taint["key"] for taint in taints],
-            describe="pods may come again",
-        )
+        for name in ("boots", "out"):
+            eventually(
+                partial(taints, kubectl, name),
+                lambda found: NOT_READY_TAINT not in found,
+                describe=f"pods may come to {name} again",
+            )
         run(kubectl, *(pod(f"new-{name}", on=name, tolerates=1) for name in ("boots", "out")))
     assert seen == {"True"}
     after = kubectl.json("get", "pod", "stays")
