@@ -7,14 +7,18 @@ nothing goes through, as where a firewall has forgotten them.
 import asyncio
 import contextlib
 
+from tests.e2e.ports import free_port
+
 CHUNK = 2**16
 
 
 class Cutter:
-    """Belongs to one event loop. `port` is where it listens, from `start` on, for ever the same."""
+    """Belongs to one event loop. `port` is where it listens, from `start` on, for ever the same:
+    none that the system gives to anybody's connections while it is unplugged.
+    """
 
     def __init__(self, *, to_port: int) -> None:
-        self.port = 0
+        self.port = free_port()
         self.connections = 0
         self._to_port = to_port
         self._server: asyncio.Server | None = None
@@ -27,7 +31,6 @@ class Cutter:
             self._server = await asyncio.start_server(
                 self._accept, "127.0.0.1", self.port, limit=CHUNK
             )
-            self.port = self._server.sockets[0].getsockname()[1]
 
     async def unplug(self) -> None:
         """Nobody listens any more, and whoever was connected is cut."""
