@@ -34,10 +34,11 @@ def test_token_ends_after_it_was_renewed_and_before(world: World, tokens: Tokens
     tokens.lose()
     world.wire.cut()
     world.scale(to=world.scope.nodes)
-    asked = sum(world.wire.proxy.requests.values())
+    asked, since = sum(world.wire.proxy.requests.values()), time.monotonic()
     time.sleep(world.scope.outage)
     asked = sum(world.wire.proxy.requests.values()) - asked
-    print(f"{asked} requests with a token that has ended, in {world.scope.outage:g} s")
-    assert asked < 20 * world.scope.outage, "it doesn't storm the API server meanwhile"
+    seconds = time.monotonic() - since
+    print(f"{asked} requests with a token that has ended, in {seconds:.1f} s")
+    assert asked < 20 * seconds, "it doesn't storm the API server meanwhile"
     tokens.renew()
     world.converges()
