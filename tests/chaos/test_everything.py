@@ -242,8 +242,12 @@ class Everything:
             return
         if int(blow.which * 1_000) % 3 == 0 and kind not in STAYS:
             self.world.api.delete(f"{GROUPS}/{name}")
-        else:
+            return
+        try:
             self._scale_to(name, int(blow.which * 10_000) % (2 * FEW))
+        except Refused as error:
+            if error.status != 404:  # it was deleted before, and has gone just now
+                raise
 
     def _webhook(self, blow: Blow) -> None:
         """A good group is denied its nodes, or has to wait for each."""
