@@ -47,8 +47,10 @@ class Replicas:
         """Waits for one; `but` is not asked."""
         return eventually(lambda: self._leading(but), describe="somebody leads")[0]
 
-    def kill_leader(self) -> None:
-        self.kill(self.processes.index(self.leader()))
+    def kill_leader(self) -> Process:
+        leader = self.leader()
+        self.kill(self.processes.index(leader))
+        return leader
 
     def kill(self, place: int) -> None:
         """The replica in this place, whether it leads or not."""
