@@ -43,6 +43,7 @@ class Watch:
         self._selector = selector
         self._metadata = metadata
         self._version = ""
+        self._forgotten = False
         self._synced = threading.Event()
         self._task: Future[None] | None = None
 
@@ -64,13 +65,15 @@ class Watch:
             self._task.result()
 
     def forget(self) -> None:
-        """Lists anew, after a cut that the caller brings about."""
-        self._version = ""
+        """Lists anew, after a cut that the caller brings about; what has come until then is told
+        all the same.
+        """
+        self._forgotten = True
 
     async def _run(self) -> None:
         while True:
             try:
-                if not self._version:
+                if self._forgotten or not self._version:
                     await self._list()
                 await self._watch()
             except Refused as error:
@@ -81,6 +84,7 @@ class Watch:
             await asyncio.sleep(_AGAIN_AFTER)
 
     async def _list(self) -> None:
+        self._forgotten, self._version = False, ""
         items, version = await self._api.listed(
             self._path, selector=self._selector, metadata=self._metadata
         )
