@@ -22,7 +22,8 @@ from kwok_operator.controlplane.stopping import go_on
 
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.2
-_END_SECONDS = 10.0
+_END_SECONDS = 60.0
+"""A killed process ends only when what it has sent to a slow disk is written."""
 _STARTING_SECONDS = 1.0
 
 
