@@ -17,17 +17,20 @@ from kwok_operator.constants import HOLD_LABEL, HOLD_LABEL_VALUE, KWOK_NODE_ANNO
 from tests.e2e.api import NODES, path_of
 from tests.e2e.clouds import staged_cluster
 from tests.e2e.kubectl import Kubectl, eventually
-from tests.e2e.own_cluster import SHORT_LEASES, OwnCluster
+from tests.e2e.own_cluster import OwnCluster
 from tests.e2e.watching import Watch
 
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+LEASES = ("--heartbeat-factor", "0.5")
+"""Leases of 20 s: of shorter ones Kubernetes tells that they have run out while kwok, on a busy
+machine, stands still for a few seconds."""
 
 
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster]:
     directory = tmp_path_factory.mktemp("hold")
     with staged_cluster(
-        "hold", directory=directory, manage_all_nodes=True, extra_args=SHORT_LEASES
+        "hold", directory=directory, manage_all_nodes=True, extra_args=LEASES
     ) as own:
         yield own
 
