@@ -94,9 +94,10 @@ def create(
 
     try:
         with creating(name, settings=settings, reporter=reporter):
-            if reuse and (state := _state(name, settings=settings)) is not None:
-                cluster = get(name, settings=settings)
-                if not (why := _unusable(cluster, fits=state["options"] == options)):
+            if reuse and _home(name, settings=settings).exists():
+                cluster, made_with = _noted(name, settings=settings)
+                why = _unusable(cluster, fits=made_with == options)
+                if cluster and not why:
                     return cluster
                 reporter.say(f"replacing cluster {name}: {why}")
             try:
@@ -173,17 +174,10 @@ def get(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> Cluste
     if settings.borrowed_kubeconfig is not None:
         return _borrowed(settings)
     checked_name(name)
-    state = _state(name, settings=settings)
-    if state is None:
+    cluster, _ = _noted(name, settings=settings)
+    if cluster is None:
         raise ClusterError(f"finding cluster {name}: there is none; `up --name={name}` creates it")
-    return Cluster(
-        name=name,
-        kubeconfig=_home(name, settings=settings) / "kubeconfig.yaml",
-        kubectl=Path(state["kubectl"]),
-        kwokctl=Path(state["kwokctl"]),
-        directory=cluster_directory(name, settings=settings),
-        kubernetes_version=state["options"]["kubernetes"],
-    )
+    return cluster
 
 
 def revive(cluster: Cluster, *, settings: Settings | None = None) -> None:
@@ -250,13 +244,23 @@ def user_lock(name: str, *, settings: Settings) -> Path:
     return settings.cache / "clusters" / f"{name}.used"
 
 
-def _state(name: str, *, settings: Settings) -> dict[str, Any] | None:
-    path = _home(name, settings=settings) / "state.json"
+def _noted(name: str, *, settings: Settings) -> tuple[Cluster | None, object]:
+    """Return a cluster and the options that it was made with, as in its `state.json`; None without
+    such a file."""
+    home = _home(name, settings=settings)
     try:
-        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return state
-    except (FileNotFoundError, ValueError):
-        return None
+        state = json.loads((home / "state.json").read_text(encoding="utf-8"))
+        cluster = Cluster(
+            name=name,
+            kubeconfig=home / "kubeconfig.yaml",
+            kubectl=Path(state["kubectl"]),
+            kwokctl=Path(state["kwokctl"]),
+            directory=cluster_directory(name, settings=settings),
+            kubernetes_version=state["options"]["kubernetes"],
+        )
+        return cluster, state["options"]
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return None, None
 
 
 def _kwokctl(cluster: Cluster, *, settings: Settings) -> Kwokctl:
@@ -277,9 +281,11 @@ def creating(
     return exclusive(lock, purpose=f"which is busy with cluster {name}", reporter=reporter)
 
 
-def _unusable(cluster: Cluster, *, fits: bool) -> str:
+def _unusable(cluster: Cluster | None, *, fits: bool) -> str:
     """Return why a cluster of ours can't be used as it is; "" if it can. `fits`: whether it was
     made with the options of the call."""
+    if cluster is None:
+        return "its state.json is missing or damaged"
     if not fits:
         return "it has other versions or flags"
     if dead := cluster.dead():

@@ -200,6 +200,17 @@ def test_no_reuse_of_half_a_cluster(settings: Settings) -> None:
     assert "replacing cluster one: kwok-controller ended\n" in said.getvalue()
 
 
+@pytest.mark.parametrize("state", ["", "[]", "{}", '{"kubectl": 1, "kwokctl": "", "options": {}}'])
+def test_no_reuse_of_a_cluster_with_a_damaged_state(settings: Settings, state: str) -> None:
+    pid = create("one", settings=settings).pid("etcd")
+    (settings.cache / "clusters" / "one" / "state.json").write_text(state, encoding="utf-8")
+    reporter, said = quiet()
+    with pytest.raises(ClusterError, match="finding cluster one: there is none"):
+        get("one", settings=settings)
+    assert create("one", settings=settings, reuse=True, reporter=reporter).pid("etcd") != pid
+    assert "replacing cluster one: its state.json is missing or damaged\n" in said.getvalue()
+
+
 def test_pids_of_other_programs_are_left_alone(settings: Settings) -> None:
     cluster = create("one", settings=settings)
     assert cluster.directory is not None
