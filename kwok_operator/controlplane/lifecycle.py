@@ -50,6 +50,7 @@ def create(
     name: str = DEFAULT_NAME,
     *,
     reuse: bool = False,
+    stays: bool = False,
     manage_all_nodes: bool = False,
     raised_limits: bool = True,
     stages: bool = False,
@@ -61,11 +62,11 @@ def create(
     """Create a cluster and wait until it can be used.
 
     With `reuse`, a cluster of that name that answers and was made with the same options is returned
-    as it is. `manage_all_nodes` makes kwok manage also nodes without its annotation. Without
-    `raised_limits`, controllers, scheduler and kwok keep their default limits, as in most clusters.
-    With `stages`, kwok reads its Stages from the API, as with kwok's own manifests, and its own
-    Stages are applied. `flags` are those of the cluster's components, `extra_args` those of
-    `kwokctl create cluster`.
+    as it is. `stays` marks a new one as of `free_name`. `manage_all_nodes` makes kwok manage also
+    nodes without its annotation. Without `raised_limits`, controllers, scheduler and kwok keep
+    their default limits, as in most clusters. With `stages`, kwok reads its Stages from the API, as
+    with kwok's own manifests, and its own Stages are applied. `flags` are those of the cluster's
+    components, `extra_args` those of `kwokctl create cluster`.
     """
     settings = settings or Settings.from_environ(os.environ)
     if settings.borrowed_kubeconfig is not None:
@@ -78,19 +79,14 @@ def create(
     }
     reporter = reporter or Reporter(sys.stderr)
     tools = find_tools(settings, reporter=reporter)
-    options = {
-        "kubernetes": tools.versions["kubernetes"],
-        "kwok": tools.versions["kwok"],
-        **chosen,
-        "stages": stages,
-        "extra_args": list(extra_args),
-    }
+    versions = {each: tools.versions[each] for each in ("kubernetes", "kwok")}
+    options = {**versions, **chosen, "stages": stages, "extra_args": list(extra_args)}
 
     def started_anew() -> Cluster:
         remove(name, settings=settings)
         reporter.say(f"creating cluster {name}")
         config = configuration(**chosen, first_port=settings.first_port)
-        return _started(name, config=config, options=options, tools=tools, settings=settings)
+        return _started(name, config, options, mark=stays, tools=tools, settings=settings)
 
     try:
         with creating(name, settings=settings, reporter=reporter):
@@ -110,10 +106,12 @@ def create(
 
 
 def _started(
-    name: str, *, config: str, options: dict[str, Any], tools: Tools, settings: Settings
+    name: str, config: str, options: dict[str, Any], *, mark: bool, tools: Tools, settings: Settings
 ) -> Cluster:
     home = _home(name, settings=settings)
     home.mkdir(parents=True)
+    if mark:
+        stays_mark(name, settings=settings).touch()
     path = home / "kwokctl.yaml"
     path.write_text(config, encoding="utf-8")
     # The link's path contains the cluster's name. If this program is killed, a later one finds
@@ -242,6 +240,12 @@ def user_lock(name: str, *, settings: Settings) -> Path:
     """Return the path of the lock that a program holds while it uses a cluster that outlives the
     program."""
     return settings.cache / "clusters" / f"{name}.used"
+
+
+def stays_mark(name: str, *, settings: Settings) -> Path:
+    """Return the path of the file that tells a cluster of `free_name` from one that somebody made
+    under the same name."""
+    return _home(name, settings=settings) / "stays"
 
 
 def _noted(name: str, *, settings: Settings) -> tuple[Cluster | None, object]:

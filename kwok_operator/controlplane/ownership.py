@@ -8,7 +8,8 @@ however that happens. So a cluster whose lock is free has no owner, and the next
 a cluster removes it. If the block of `temporary` starts programs in the cluster, it must also end
 them.
 
-A cluster that stays has a name with a number. Its user holds the lock `clusters/<name>.used`.
+A cluster that stays has a name with a number, and a mark, without which it is somebody else's. Its
+user holds the lock `clusters/<name>.used`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from kwok_operator.controlplane.lifecycle import (
     names,
     owner_lock,
     remove,
+    stays_mark,
     user_lock,
 )
 from kwok_operator.controlplane.lock import hold
@@ -117,11 +119,15 @@ async def async_temporary(
 
 @contextlib.contextmanager
 def free_name(prefix: str, *, settings: Settings) -> Iterator[str]:
-    """Yield the first of the names `prefix`-1, `prefix`-2, ... that no other program uses. During
-    the block the name's lock is held, so that other programs take other names."""
+    """Yield the first of the names `prefix`-1, `prefix`-2, ... that no other program uses, and that
+    no cluster has but those made with `create(stays=True)`. During the block the name's lock is
+    held, so that other programs take other names."""
     with contextlib.ExitStack() as stack:
         for number in itertools.count(1):
             name = f"{prefix}-{number}"
+            mark = stays_mark(name, settings=settings)
+            if mark.parent.exists() and not mark.exists():
+                continue
             try:
                 stack.enter_context(hold(user_lock(name, settings=settings)))
                 break
@@ -139,7 +145,7 @@ def remove_unused(prefix: str, *, settings: Settings) -> list[str]:
     locks = user_lock(f"{prefix}-*", settings=settings)
     for path in sorted(locks.parent.glob(locks.name)):
         with contextlib.suppress(Timeout), hold(path):
-            if (name := path.stem) in names(settings=settings):
+            if stays_mark(name := path.stem, settings=settings).exists():
                 _remove(name, settings=settings)
                 removed.append(name)
             # Another program may have opened the file already. FileLock refuses it, as it is gone.

@@ -242,7 +242,15 @@ async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator
     """
     settings = dataclasses.replace(_settings(scenario, _first_port()), borrowed_kubeconfig=None)
     with controlplane.free_name(_REUSED, settings=settings) as name:
-        create = partial(controlplane.create, name, reuse=True, stages=True, settings=settings)
+        create = partial(
+            controlplane.create,
+            name,
+            reuse=True,
+            stays=True,
+            stages=True,
+            flags=_flags(scenario),
+            settings=settings,
+        )
         kept = None
         while kept is None:
             if not _is_noted(name, settings):
@@ -250,7 +258,7 @@ async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator
                 # interrupt waits for the deletion: then another process may make one of this name.
                 delete = partial(controlplane.delete, name, settings=settings)
                 await controlplane.in_thread(delete)
-            cluster = await controlplane.in_thread(partial(create, flags=_flags(scenario)))
+            cluster = await controlplane.in_thread(create)
             kept = await _left(cluster, report, settings)
         try:
             yield kept

@@ -205,12 +205,23 @@ def test_it_is_ours_where_a_variable_names_another(settings: Settings, tmp_path:
 
 def test_clusters_that_stay_have_one_user_each(settings: Settings) -> None:
     with free_name("stays", settings=settings) as one:
-        create(one, settings=settings)
+        create(one, settings=settings, stays=True)
         with free_name("stays", settings=settings) as two:
             assert [one, two] == ["stays-1", "stays-2"]
             assert remove_unused("stays", settings=settings) == []
     assert remove_unused("stays", settings=settings) == [one]
     assert left(settings) == []
+
+
+def test_a_cluster_that_somebody_made_under_such_a_name_is_left_alone(settings: Settings) -> None:
+    with free_name("stays", settings=settings) as name:
+        create(name, settings=settings, stays=True)
+    delete(name, settings=settings)
+    pid = create(name, settings=settings).pid("etcd")
+    with free_name("stays", settings=settings) as other:
+        assert [name, other] == ["stays-1", "stays-2"]
+    assert remove_unused("stays", settings=settings) == []
+    assert get(name, settings=settings).pid("etcd") == pid
 
 
 def test_a_lock_that_can_not_be_written_names_the_remedy(tmp_path: Path) -> None:
