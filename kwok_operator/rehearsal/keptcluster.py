@@ -245,7 +245,6 @@ async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator
         create = partial(
             controlplane.create,
             name,
-            reuse=True,
             stays=True,
             stages=True,
             flags=_flags(scenario),
@@ -253,12 +252,9 @@ async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator
         )
         kept = None
         while kept is None:
-            if not _is_noted(name, settings):
-                # A process was killed while it made the cluster, or it can't be put back. An
-                # interrupt waits for the deletion: then another process may make one of this name.
-                delete = partial(controlplane.delete, name, settings=settings)
-                await controlplane.in_thread(delete)
-            cluster = await controlplane.in_thread(create)
+            # A process was killed while it made the cluster, or it can't be put back.
+            reuse = not _is_half_made(name, settings)
+            cluster = await controlplane.in_thread(partial(create, reuse=reuse))
             kept = await _left(cluster, report, settings)
         try:
             yield kept
@@ -266,9 +262,9 @@ async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator
             await kept.commands.stop()
 
 
-def _is_noted(name: str, settings: controlplane.Settings) -> bool:
-    """Returns whether there is a cluster of this name whose first state was noted. Puts its
-    kubeconfig back, as the cluster wouldn't answer if a scenario has changed it."""
+def _is_half_made(name: str, settings: controlplane.Settings) -> bool:
+    """Returns whether there is a cluster of this name whose first state wasn't noted. Otherwise
+    puts its kubeconfig back, as the cluster wouldn't answer if a scenario has changed it."""
     try:
         kubeconfig = controlplane.get(name, settings=settings).kubeconfig
     except controlplane.ControlPlaneError:
@@ -276,10 +272,10 @@ def _is_noted(name: str, settings: controlplane.Settings) -> bool:
     try:
         write_secretly(kubeconfig, kubeconfig.with_name(_KUBECONFIG).read_bytes())
     except FileNotFoundError:
-        return False
+        return True
     except OSError as error:
         raise controlplane.ClusterError(f"writing {kubeconfig}: {error}") from error
-    return kubeconfig.with_name(_NOTED).exists()
+    return not kubeconfig.with_name(_NOTED).exists()
 
 
 async def _left(

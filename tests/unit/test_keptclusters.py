@@ -101,7 +101,9 @@ class Left:
     def free_name(self, prefix: str, **_: Any) -> Iterator[str]:
         yield prefix
 
-    def create(self, name: str, **_: Any) -> Any:
+    def create(self, name: str, *, reuse: bool, **_: Any) -> Any:
+        if not reuse:
+            self.delete(name)
         if self.home.exists():
             self.log.append("reuse")
             assert self.cluster.kubeconfig.read_text() == "it", "the cluster would not answer"
@@ -171,7 +173,7 @@ async def test_only_a_cluster_whose_first_state_was_noted_is_reused(left: Left) 
         await left.log_of_a_run()
     assert left.log == ["create", "delete"], "else it would run on, for nothing"
     left.interrupted = False
-    left.create("it")
+    left.create("it", reuse=False)
     assert await left.log_of_a_run() == ["delete", "create"]
     (left.home / "noted.json").write_text("")
     assert await left.log_of_a_run() == ["reuse", "delete", "create"]
@@ -179,7 +181,7 @@ async def test_only_a_cluster_whose_first_state_was_noted_is_reused(left: Left) 
     assert await left.log_of_a_run() == ["reuse", "delete", "create"]
 
 
-async def test_interrupted_it_deletes_nothing_once_others_can_have_the_name(
+async def test_interrupted_it_replaces_nothing_once_others_can_have_the_name(
     left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
@@ -191,13 +193,13 @@ async def test_interrupted_it_deletes_nothing_once_others_can_have_the_name(
         finally:
             left.log.append("free")
 
-    def delete(name: str, **_: Any) -> None:
+    def create(name: str, **_: Any) -> None:
         begun.set()
         assert go_on.wait(10)
-        left.log.append("delete")
+        left.log.append("create")
 
     monkeypatch.setattr(controlplane, "free_name", free_name)
-    monkeypatch.setattr(controlplane, "delete", delete)
+    monkeypatch.setattr(controlplane, "create", create)
     run = asyncio.create_task(left.log_of_a_run())
     await asyncio.to_thread(begun.wait)
     run.cancel()
@@ -205,7 +207,7 @@ async def test_interrupted_it_deletes_nothing_once_others_can_have_the_name(
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert left.log == ["delete", "free"]
+    assert left.log == ["create", "free"]
 
 
 async def test_a_kubeconfig_that_can_not_be_put_back_is_named(left: Left) -> None:
