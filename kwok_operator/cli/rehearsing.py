@@ -145,9 +145,12 @@ def _clear(flags: argparse.Namespace) -> int:
         )
     try:
         if flags.reuse:
-            for name in clear_reused():
+            deleted, used = clear_reused()
+            for name in deleted:
                 print(f"deleted cluster {name}")
-            return 0
+            for name in used:
+                complain(f"cluster {name} stays, as a rehearsal is using it")
+            return 1 if used else 0
         clearing = clear_cluster(
             kubeconfig=flags.kubeconfig or None, context=flags.context or None, report=complain
         )

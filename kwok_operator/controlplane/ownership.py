@@ -126,9 +126,9 @@ def free_name(prefix: str, *, settings: Settings) -> Iterator[str]:
         for number in itertools.count(1):
             name = f"{prefix}-{number}"
             mark = stays_mark(name, settings=settings)
-            if mark.parent.exists() and not mark.exists():
-                continue
             try:
+                if mark.parent.exists() and not mark.exists():
+                    continue
                 stack.enter_context(hold(user_lock(name, settings=settings)))
                 break
             except Timeout:
@@ -138,19 +138,26 @@ def free_name(prefix: str, *, settings: Settings) -> Iterator[str]:
         yield name
 
 
-def remove_unused(prefix: str, *, settings: Settings) -> list[str]:
-    """Remove the clusters named `prefix`-1, `prefix`-2, ... that no program uses, and their locks.
-    Return their names."""
-    removed = []
+def remove_unused(prefix: str, *, settings: Settings) -> tuple[list[str], list[str]]:
+    """Remove the clusters of `free_name` that no program uses, and their locks. Return their names,
+    and the names of those in use."""
+    removed, used = [], []
+    marks = stays_mark(f"{prefix}-*", settings=settings)
     locks = user_lock(f"{prefix}-*", settings=settings)
-    for path in sorted(locks.parent.glob(locks.name)):
-        with contextlib.suppress(Timeout), hold(path):
-            if stays_mark(name := path.stem, settings=settings).exists():
-                _remove(name, settings=settings)
-                removed.append(name)
-            # Another program may have opened the file already. FileLock refuses it, as it is gone.
-            path.unlink(missing_ok=True)
-    return removed
+    marked = {path.parent.name for path in locks.parent.glob(f"{marks.parent.name}/{marks.name}")}
+    for name in sorted(marked | {path.stem for path in locks.parent.glob(locks.name)}):
+        lock = user_lock(name, settings=settings)
+        try:
+            with hold(lock):
+                if name in marked:
+                    _remove(name, settings=settings)
+                    removed.append(name)
+                # Another program may have opened the file already. FileLock refuses it, as it is
+                # gone.
+                lock.unlink(missing_ok=True)
+        except Timeout:
+            used.append(name)
+    return removed, used
 
 
 def _own(

@@ -310,8 +310,9 @@ async def _left(
     return kept
 
 
-def clear_reused() -> list[str]:
-    """Deletes the control planes that stay and aren't in use. Returns their names."""
+def clear_reused() -> tuple[list[str], list[str]]:
+    """Deletes the control planes that stay and aren't in use. Returns their names, and the names of
+    those in use."""
     settings = controlplane.Settings.from_environ(os.environ)
     return controlplane.remove_unused(_REUSED, settings=settings)
 

@@ -75,6 +75,16 @@ def test_a_cache_that_can_not_be_cleared_is_exit_2(
     assert "rehearsals-1.used" in line
 
 
+def test_clusters_in_use_are_not_cleared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KWOK_OPERATOR_CACHE", str(tmp_path))
+    with controlplane.free_name("rehearsals", settings=controlplane.Settings(cache=tmp_path)):
+        assert main(["rehearse", "--clear", "--reuse"]) == 1
+    assert capsys.readouterr().err == "cluster rehearsals-1 stays, as a rehearsal is using it\n"
+    assert main(["rehearse", "--clear", "--reuse"]) == 0
+
+
 @pytest.mark.parametrize("arguments", [["rehearse", "--reuse"], ["shrink"]])
 def test_what_needs_linux_is_refused_elsewhere(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
