@@ -1,4 +1,5 @@
-"""Reads files that users name: only those that have an end, and only up to a limit.
+"""Reads files that users name: only those that have an end, and only up to a limit. Writes files
+that only their owner may read.
 
 A file on the command line may be a pipe: `validate <(kustomize build .)`. A file that another file
 names must be a regular file: a FIFO waits for a writer, a device has no end, and some files of
@@ -7,6 +8,7 @@ names must be a regular file: a FIFO waits for a writer, a device has no end, an
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from io import FileIO
@@ -39,6 +41,18 @@ def chunks(path: str | Path, *, given: bool = False) -> Iterator[bytes]:
             if chunk is None:
                 raise _odd("is no ordinary file: it waits for more; copy it, and name that", path)
             yield chunk
+
+
+def write_secretly(path: Path, content: bytes) -> None:
+    """Writes a file that only its owner may read: whole, or not at all. A link in its place is
+    replaced, and the file that it points to stays as it is. Raises OSError."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        fresh.touch(mode=0o600, exist_ok=False)
+        fresh.write_bytes(content)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _open(path: str, flags: int) -> int:

@@ -6,7 +6,6 @@ may still be in use.
 """
 
 import json
-import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from kwok_operator.importing.incidents.placement import ImportedPlacement
 from kwok_operator.importing.ledger import Unread
 from kwok_operator.importing.notes import Note
 from kwok_operator.importing.settings import ImportSettings
-from kwok_operator.userfiles import read_bytes
+from kwok_operator.userfiles import read_bytes, write_secretly
 
 _SUFFIX: Final = ".names.json"
 _KEY_BYTES: Final = 32
@@ -110,12 +109,7 @@ def read_table(path: Path) -> tuple[bytes, dict[str, str]] | None:
 
 def _write(path: Path, key: bytes, names: dict[str, str]) -> None:
     text = json.dumps({"key": key.hex(), "names": dict(sorted(names.items()))}, indent=1) + "\n"
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-        fresh.replace(path)
+        write_secretly(path, text.encode())
     except OSError as error:
         raise OutputError(f"--anonymize-table: {path}: {error.strerror or error}") from error
-    finally:
-        fresh.unlink(missing_ok=True)

@@ -55,6 +55,7 @@ from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.timeline import ApplySource
 from kwok_operator.rehearsal.settings import RehearseSettings
 from kwok_operator.signals import to_its_end
+from kwok_operator.userfiles import write_secretly
 
 _FEW: Final = 5
 
@@ -293,8 +294,7 @@ async def only_this_cluster(kubectl: Path, settings: RehearseSettings) -> AsyncI
     context["context"]["namespace"] = "default"
     with tempfile.TemporaryDirectory(prefix="kwok-rehearsal-") as folder:
         path = Path(folder) / "kubeconfig"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(config), encoding="utf-8")
+        write_secretly(path, json.dumps(config).encode())
         yield path
 
 

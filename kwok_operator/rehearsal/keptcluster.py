@@ -36,6 +36,7 @@ from kwok_operator.rehearsal.preloading import Preloaded
 from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.scenario.model import Component, Scenario
 from kwok_operator.signals import to_its_end
+from kwok_operator.userfiles import write_secretly
 
 _PORTS: Final = (20_000, 30_000)
 _REUSED: Final = "rehearsals"
@@ -328,16 +329,6 @@ def _first_port() -> int:
     """Returns a port that kwokctl wouldn't take for another cluster: it takes the highest free
     ones, even those of components that are being restarted."""
     return random.SystemRandom().randrange(*_PORTS)
-
-
-def write_secretly(path: Path, content: bytes) -> None:
-    """Writes a file that only its owner may read. A link that a scenario has made is replaced, and
-    the file that it points to stays as it is."""
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    new.touch(mode=0o600)
-    new.write_bytes(content)
-    new.replace(path)
 
 
 def _digest(installed: Sequence[Manifest]) -> str:

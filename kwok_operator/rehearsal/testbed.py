@@ -53,7 +53,6 @@ from kwok_operator.rehearsal.keptcluster import (
     KeptCluster,
     making_of,
     reused_cluster,
-    write_secretly,
 )
 from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.kueuestart import KueuePlace, PreparedKueue
@@ -76,6 +75,7 @@ from kwok_operator.rehearsal.scenario.rights import OptionalRights, needed_right
 from kwok_operator.rehearsal.scenario.timeline import ApplySource
 from kwok_operator.rehearsal.settings import DEMO_CLUSTER, RehearseSettings
 from kwok_operator.signals import to_its_end
+from kwok_operator.userfiles import write_secretly
 
 _OPERATOR: Final = "kwok-operator"
 # With -P, a signal.py beside the scenario can't replace Python's.
