@@ -13,9 +13,9 @@ from typing import Any, Final
 from kwok_operator.clusterapi.crds import PLURALS, crd_name, objection
 from kwok_operator.errors import KwokOperatorError, PreflightError
 from kwok_operator.kube.client import KubeClient
+from kwok_operator.kube.retry import PATIENT
 
 _PATH: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_RETRIES: Final = 4
 INTERVAL: Final = 20.0
 """Seconds between two checks."""
 
@@ -48,6 +48,6 @@ class Consent:
     async def _read(self, name: str) -> dict[str, Any] | None:
         # Lists instead of getting: the operator has the right to list anyway.
         params = {"fieldSelector": f"metadata.name={name}"}
-        answer = await self._client.get_json(_PATH, params, retries=_RETRIES)
+        answer = await self._client.get_json(_PATH, params, retries=PATIENT)
         items = answer.get("items") or []
         return items[0] if items else None

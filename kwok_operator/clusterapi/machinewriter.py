@@ -27,13 +27,12 @@ from kwok_operator.errors import ConflictError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, MERGE_PATCH, KubeClient
 from kwok_operator.kube.decode import decode_dict
 from kwok_operator.kube.followed import list_objects
+from kwok_operator.kube.retry import PATIENT
 from kwok_operator.nodegroups.autoscaler import Change
 from kwok_operator.nodegroups.client import Group, scaling_patch
 from kwok_operator.nodegroups.naming import NodeNames
 
 FIELD_MANAGER: Final = "kwok-operator-clusterapi"
-_RETRIES: Final = 4
-"""How often a request is retried that the executor doesn't repeat."""
 _PAGE: Final = 500
 
 
@@ -59,7 +58,7 @@ class MachineWriter:
             self._machines,
             selector=f"{constants.NODE_GROUP_LABEL}={group}",
             page_size=_PAGE,
-            retries=_RETRIES,
+            retries=PATIENT,
         )
         return machines
 
@@ -225,7 +224,7 @@ class MachineWriter:
     async def _alone(self, method: str, path: str, body: Any, **request: Any) -> bytes:
         params = {"fieldManager": FIELD_MANAGER}
         return await self._client.request(
-            method, path, params=params, body=body, retries=_RETRIES, **request
+            method, path, params=params, body=body, retries=PATIENT, **request
         )
 
     def _path_of(self, scalable: Scalable) -> str:

@@ -34,6 +34,7 @@ from kwok_operator.kube.config import load_connection
 from kwok_operator.kube.connection import ApiConnection
 from kwok_operator.kube.decode import Decoder
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.kube.retry import PATIENT
 
 logger = logging.getLogger(__name__)
 
@@ -225,7 +226,7 @@ class Management:
 
     async def _kinds(self, base: str) -> list[Kind]:
         try:
-            served = await self._client.get_json(base, retries=4)
+            served = await self._client.get_json(base, retries=PATIENT)
         except (ApiError, ApiUnreachableError) as error:
             # If kinds are followed already, their reflectors log the trouble.
             level = logging.DEBUG if self._reflectors else logging.WARNING

@@ -26,6 +26,7 @@ from kwok_operator.errors import ForbiddenError, NotFoundError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import OBJECTS, Decoder
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.kube.retry import PATIENT
 
 TRY_AGAIN_AFTER: Final = 10.0
 """Seconds after which a kind that isn't served, or may not be read, is tried again."""
@@ -128,7 +129,9 @@ class CompanionCache:
 
     async def _find_trouble(self) -> Trouble | None:
         try:
-            await self._client.request("GET", self.kind.path, params={"limit": "1"}, retries=4)
+            await self._client.request(
+                "GET", self.kind.path, params={"limit": "1"}, retries=PATIENT
+            )
         except NotFoundError:
             return not_served(self.kind)
         except ForbiddenError:

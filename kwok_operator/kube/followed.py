@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from kwok_operator.errors import NotFoundError
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import OBJECTS, Decoder, ListPage, decode_dict
+from kwok_operator.kube.retry import PATIENT
 
 R = TypeVar("R")
 
@@ -153,12 +154,12 @@ async def is_served(client: KubeClient, path: str) -> bool:
     version_path, _, plural = path.rpartition("/")
     group = version_path.split("/")[2]
     try:
-        await client.request("GET", path, params={"limit": "1"}, retries=4)
-        groups = decode_dict(await client.request("GET", "/apis", retries=4)).get("groups", [])
-        served = decode_dict(await client.request("GET", version_path, retries=4))
+        await client.request("GET", path, params={"limit": "1"}, retries=PATIENT)
+        apis = decode_dict(await client.request("GET", "/apis", retries=PATIENT))
+        served = decode_dict(await client.request("GET", version_path, retries=PATIENT))
     except NotFoundError:
         return False
-    return group in (each.get("name") for each in groups) and plural in (
+    return group in (each.get("name") for each in apis.get("groups", [])) and plural in (
         each.get("name") for each in served.get("resources", [])
     )
 

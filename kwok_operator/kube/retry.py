@@ -21,7 +21,9 @@ T = TypeVar("T")
 ACCIDENTS: Final = (TooManyRequestsError, ServerError, ApiUnreachableError)
 """The errors after which a retry makes sense. Any other 4xx would be the answer again."""
 RETRIES: Final = 3
-"""How often a command repeats a request. The operator, which must go on, does so more often."""
+"""How often a command repeats a request."""
+PATIENT: Final = 4
+"""The retries of the operator, and of rehearsals, which must go on."""
 BASE_DELAY: Final = 0.5
 MAX_DELAY: Final = 30.0
 MAX_RETRY_AFTER: Final = 300.0

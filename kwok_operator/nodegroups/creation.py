@@ -25,6 +25,7 @@ from kwok_operator.errors import (
 )
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.decode import NODES, NodeView, decode_dict
+from kwok_operator.kube.retry import PATIENT
 from kwok_operator.nodegroups.cleaning import Node
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.naming import NodeNames
@@ -32,7 +33,6 @@ from kwok_operator.nodegroups.network import NodeNetwork
 from kwok_operator.nodegroups.nodecache import NodeCache
 from kwok_operator.nodegroups.nodewriter import (
     FIELD_MANAGER,
-    RETRIES,
     NodeWriter,
     Stored,
     require_marks,
@@ -107,7 +107,7 @@ class NodePoster:
     async def _take_back(self, node: NodeView, *, group: str, uid: str) -> None:
         record = self._cache.record_of(node)
         try:
-            await self._writer.delete_once(record, {"uid": node.uid}, retries=RETRIES)
+            await self._writer.delete_once(record, {"uid": node.uid}, retries=PATIENT)
         except (ApiError, ApiUnreachableError) as error:
             serial = NodeNames.of(group, uid).serial(node.name)
             self._cache.lost(replace(record, group=group, owner=uid, serial=serial))

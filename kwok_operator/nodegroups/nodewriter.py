@@ -34,6 +34,7 @@ from kwok_operator.kube.client import (
     KubeClient,
 )
 from kwok_operator.kube.decode import NODES, NodeView, decode_dict
+from kwok_operator.kube.retry import PATIENT
 from kwok_operator.nodegroups.cleaning import Node
 from kwok_operator.nodegroups.inplace import Patch, after, make_patches
 from kwok_operator.nodegroups.naming import group_of_node
@@ -47,8 +48,6 @@ logger = logging.getLogger(__name__)
 
 FIELD_MANAGER = "kwok-operator"
 """The name in managedFields for our writes; without it, the API server takes the User-Agent's."""
-RETRIES = 4
-"""How often a request is retried that the executor doesn't repeat."""
 _UPDATE_TRIES = 5
 _ORPHANING_TRIES = 5
 TEMPLATE_MARK = f"the annotation {constants.TEMPLATE_HASH_ANNOTATION}"
@@ -401,7 +400,7 @@ class NodeWriter:
             NODES_PATH,
             params={"fieldSelector": f"metadata.name={name}"},
             accept=ACCEPT_METADATA_LIST,
-            retries=RETRIES,
+            retries=PATIENT,
         )
         if NODES.page(answer).items:
             raise ServerError(
@@ -413,7 +412,7 @@ class NodeWriter:
             ) from error
 
     async def exists(self, name: str) -> bool:
-        return await self.read(name, retries=RETRIES) is not None
+        return await self.read(name, retries=PATIENT) is not None
 
     async def read(self, name: str, *, retries: int = 0) -> Stored | None:
         """Reads a node; None if it is gone, which a list confirms."""

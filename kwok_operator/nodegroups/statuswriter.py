@@ -13,10 +13,9 @@ from kwok_operator.errors import InvalidError, KwokOperatorError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, JSON_PATCH, KubeClient
 from kwok_operator.kube.decode import decode_dict
 from kwok_operator.kube.followed import list_objects
+from kwok_operator.kube.retry import PATIENT
 from kwok_operator.nodegroups.api.status import KwokNodeGroupStatus
 from kwok_operator.nodegroups.client import GROUPS, Group, UnreadableGroup
-
-_RETRIES = 4
 
 
 class GroupDoubtedError(KwokOperatorError):
@@ -66,7 +65,7 @@ class StatusWriter:
         path = f"{GROUPS_PATH}/{group.name}"
         try:
             return await put_status(
-                self._client, path, uid=group.uid, status=status.dump(), retries=_RETRIES
+                self._client, path, uid=group.uid, status=status.dump(), retries=PATIENT
             )
         except NotFoundError as error:
             raise GroupDoubtedError(group.name) from error
@@ -79,7 +78,7 @@ class StatusWriter:
 
     async def groups(self) -> tuple[list[Group | UnreadableGroup], int]:
         """Lists all groups; returns them and the resourceVersion of the list."""
-        return await list_objects(self._client, GROUPS_PATH, GROUPS, retries=_RETRIES)
+        return await list_objects(self._client, GROUPS_PATH, GROUPS, retries=PATIENT)
 
     async def _uid(self, path: str) -> str:
         try:

@@ -16,6 +16,7 @@ from kwok_operator.constants import NODE_GROUP_LABEL, NODES_PATH
 from kwok_operator.kube.client import ACCEPT_METADATA_LIST, KubeClient
 from kwok_operator.kube.decode import NODES, NodeView
 from kwok_operator.kube.followed import pages
+from kwok_operator.kube.retry import PATIENT
 from kwok_operator.nodegroups.client import Group
 from kwok_operator.nodegroups.groupstore import GroupStore
 from kwok_operator.nodegroups.nodecache import NodeCache, NodeRecord
@@ -40,7 +41,7 @@ async def list_nodes(client: KubeClient, *, labelled: bool) -> AsyncIterator[Seq
     """Lists nodes in pages, metadata only. Without `labelled`, only nodes that lack a group's
     label, which the watch does not report."""
     params = {} if labelled else {"labelSelector": f"!{NODE_GROUP_LABEL}"}
-    listed = pages(client, NODES_PATH, NODES, params, accept=ACCEPT_METADATA_LIST, retries=4)
+    listed = pages(client, NODES_PATH, NODES, params, accept=ACCEPT_METADATA_LIST, retries=PATIENT)
     async for page in listed:
         yield page.items
         await asyncio.sleep(0)

@@ -37,6 +37,7 @@ from kwok_operator.kube.followed import list_into
 from kwok_operator.kube.gathering import GATHER, GATHER_AT_REST
 from kwok_operator.kube.pacing import Pace
 from kwok_operator.kube.reflector import Reflector
+from kwok_operator.kube.retry import PATIENT
 from kwok_operator.nodegroups.budget import NodeBudget
 from kwok_operator.nodegroups.client import Group, UnreadableGroup
 from kwok_operator.nodegroups.creation import NodePoster
@@ -445,7 +446,9 @@ class Assembly:
     async def nodes_version(self) -> int:
         """Returns the current resourceVersion of the nodes."""
         params = {"limit": "1", "labelSelector": constants.NODE_GROUP_LABEL}
-        answer = await self._nodes.request("GET", constants.NODES_PATH, params=params, retries=4)
+        answer = await self._nodes.request(
+            "GET", constants.NODES_PATH, params=params, retries=PATIENT
+        )
         return self.cache.decoder.page(answer).resource_version
 
     def _nodes_restarted(self, path: str, cause: str) -> None:

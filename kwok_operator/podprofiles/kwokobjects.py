@@ -16,6 +16,7 @@ from kwok_operator.errors import ForbiddenError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, APPLY, JSON_PATCH, KubeClient
 from kwok_operator.kube.decode import OBJECTS, decode_dict
 from kwok_operator.kube.followed import pages
+from kwok_operator.kube.retry import PATIENT
 from kwok_operator.podprofiles.compile import (
     NAME_PREFIX,
     STAGE_API_VERSION,
@@ -122,7 +123,7 @@ class KwokObjects:
                 body=body if known is None else _replacing(known, body),
                 content_type=APPLY if known is None else JSON_PATCH,
                 accept=ACCEPT_METADATA,
-                retries=4,
+                retries=PATIENT,
             )
         except ForbiddenError as error:
             if not error.by_policy:
@@ -141,7 +142,7 @@ class KwokObjects:
                 f"{_PATHS[kind]}/{name}",
                 body={"preconditions": {"uid": uid}},
                 accept=ACCEPT_METADATA,
-                retries=4,
+                retries=PATIENT,
             )
         except NotFoundError:
             pass

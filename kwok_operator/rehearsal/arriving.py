@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from kwok_operator.errors import ConflictError, KwokOperatorError
+from kwok_operator.kube.retry import PATIENT
 from kwok_operator.rehearsal.programs import Program, ProgramError
 from kwok_operator.rehearsal.recorder import RunCourse
 from kwok_operator.rehearsal.scenario.arrivals import arrivals_of
@@ -77,7 +78,7 @@ async def _create_all(
 async def _create(testbed: Testbed, body: dict[str, Any]) -> None:
     path = _PATHS[body["kind"]].format(body["metadata"]["namespace"])
     try:
-        await testbed.client.request("POST", path, body=body, retries=4)
+        await testbed.client.request("POST", path, body=body, retries=PATIENT)
     except KwokOperatorError as error:
         name = f"{body['kind']} {body['metadata']['namespace']}/{body['metadata']['name']}"
         raise KwokOperatorError(f"creating {name}: {error}") from error

@@ -17,6 +17,7 @@ from typing import Any, Final
 from kwok_operator import __version__
 from kwok_operator.constants import GROUPS_PATH, NODES_PATH, REHEARSAL_LABEL
 from kwok_operator.formats.untyped import as_map
+from kwok_operator.kube.retry import PATIENT
 from kwok_operator.rehearsal.judge.recording import RecordingHeader
 from kwok_operator.rehearsal.judge.steady import (
     MOST_GROUPS,
@@ -152,7 +153,7 @@ async def _look_at_pods(
 
 
 async def _count_nodes(testbed: Testbed) -> int:
-    body = await testbed.client.get_json(NODES_PATH, {"limit": "1"}, retries=4)
+    body = await testbed.client.get_json(NODES_PATH, {"limit": "1"}, retries=PATIENT)
     return len(body["items"]) + int(as_map(body["metadata"]).get("remainingItemCount") or 0)
 
 
@@ -164,5 +165,6 @@ async def _objects(
     """
     if ours and testbed.borrowed is not None:
         params["labelSelector"] = REHEARSAL_LABEL
-    items: list[dict[str, Any]] = (await testbed.client.get_json(path, params, retries=4))["items"]
+    listed = await testbed.client.get_json(path, params, retries=PATIENT)
+    items: list[dict[str, Any]] = listed["items"]
     return items

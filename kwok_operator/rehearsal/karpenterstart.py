@@ -18,6 +18,7 @@ from kwok_operator.errors import KwokOperatorError, NotFoundError
 from kwok_operator.formats.manifests import Manifest
 from kwok_operator.formats.words import names_in_words
 from kwok_operator.kube.client import APPLY, KubeClient
+from kwok_operator.kube.retry import PATIENT
 from kwok_operator.nodegroups.api.nodegroup import KwokNodeGroupSpec
 from kwok_operator.nodegroups.api.status import ConditionType, KwokNodeGroupStatus
 from kwok_operator.rehearsal.borrowed import BorrowedCluster
@@ -130,7 +131,7 @@ class KarpenterPlace:
         while True:
             try:
                 await self.client.request(
-                    "PATCH", path, params=params, body=manifest, content_type=APPLY, retries=4
+                    "PATCH", path, params=params, body=manifest, content_type=APPLY, retries=PATIENT
                 )
                 return
             except NotFoundError:
@@ -147,7 +148,7 @@ class KarpenterPlace:
         """
         until = time.monotonic() + _RESOLVED_WITHIN
         while True:
-            listed = (await self.client.get_json(GROUPS_PATH, retries=4))["items"]
+            listed = (await self.client.get_json(GROUPS_PATH, retries=PATIENT))["items"]
             groups, missing = dict[str, tuple[KwokNodeGroupSpec, dict[str, Any]]](), list[str]()
             for each in listed:
                 name = each["metadata"]["name"]

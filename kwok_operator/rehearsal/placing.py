@@ -22,6 +22,7 @@ from kwok_operator.errors import ConflictError, NotFoundError
 from kwok_operator.formats.untyped import as_list, text_at, value_at
 from kwok_operator.formats.words import few_names
 from kwok_operator.kube.client import MERGE_PATCH
+from kwok_operator.kube.retry import PATIENT
 from kwok_operator.nodegroups.cleaning import merge_taints
 from kwok_operator.rehearsal.beginning import Objects, until_steady
 from kwok_operator.rehearsal.scenario.placement import PlacedNode, Placement, placement_in
@@ -101,7 +102,7 @@ class _Placer:
         """
         if self._seats is None:
             nodes = await self._client.get_json(
-                NODES_PATH, {"labelSelector": NODE_GROUP_LABEL}, retries=4
+                NODES_PATH, {"labelSelector": NODE_GROUP_LABEL}, retries=PATIENT
             )
             by_name = {text_at(node, "metadata", "name"): node for node in nodes["items"]}
             names = names_of_places(by_name.values())
@@ -133,7 +134,7 @@ class _Placer:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
         async with slots:
             try:
-                await self._client.request("POST", path, body=body, retries=4)
+                await self._client.request("POST", path, body=body, retries=PATIENT)
             except (NotFoundError, ConflictError):
                 return  # it is gone, or a repeated request was carried out the first time
 
@@ -143,7 +144,7 @@ class _Placer:
         patch = {"spec": {"unschedulable": mark.cordoned, "taints": taints}}
         name = text_at(node, "metadata", "name")
         await self._client.request(
-            "PATCH", f"{NODES_PATH}/{name}", body=patch, content_type=MERGE_PATCH, retries=4
+            "PATCH", f"{NODES_PATH}/{name}", body=patch, content_type=MERGE_PATCH, retries=PATIENT
         )
 
     def report(self) -> None:

@@ -15,12 +15,12 @@ from kwok_operator.constants import GROUPS_PATH
 from kwok_operator.errors import ConflictError, InvalidError, NotFoundError
 from kwok_operator.kube.client import ACCEPT_METADATA, APPLY, JSON_PATCH, MERGE_PATCH, KubeClient
 from kwok_operator.kube.decode import decode_dict
+from kwok_operator.kube.retry import PATIENT
 
 DERIVED_MANAGER: Final = "kwok-operator-provider-config"
 DESIRED_COUNT_MANAGER: Final = "kwok-operator-desired-count"
 _MARKS_MANAGER: Final = "kwok-operator-marks"
 _CONFLICT: Final = "FieldManagerConflict"
-_RETRIES: Final = 4
 _TRIES: Final = 4
 """The most tries of one apply. Owners of fields can change meanwhile; each try leaves out the
 fields that were refused so far."""
@@ -133,7 +133,7 @@ class DerivedGroupWriter:
 
     async def _request(self, method: str, name: str, **request: Any) -> bytes:
         path = f"{GROUPS_PATH}/{name}"
-        return await self._client.request(method, path, retries=_RETRIES, **request)
+        return await self._client.request(method, path, retries=PATIENT, **request)
 
 
 def without_fields(manifest: Mapping[str, Any], fields: Mapping[str, object]) -> dict[str, Any]:
