@@ -16,9 +16,10 @@ from kwok_operator.cli.rehearsing import (
     summary,
     surroundings,
 )
-from kwok_operator.cli.validate import complain, counted
+from kwok_operator.cli.validate import complain
 from kwok_operator.comparison.plan import ComparisonArm, ComparisonPlan, default_runs
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.formats.words import counted
 from kwok_operator.rehearsal.settings import RehearseSettings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from kwok_operator.cli.validate import complain, complain_of, counted, read_texts, table
+from kwok_operator.cli.validate import complain, complain_of, read_texts, table
 from kwok_operator.constants import PROFILES_PATH
 from kwok_operator.errors import (
     ConnectionConfigError,
@@ -20,6 +20,7 @@ from kwok_operator.errors import (
     SettingsError,
     one_line,
 )
+from kwok_operator.formats.words import counted
 from kwok_operator.kube.client import KubeClient
 from kwok_operator.kube.config import load_connection
 from kwok_operator.nodegroups.naming import is_object_name
@@ -107,7 +108,7 @@ def _summary(forecast: PodForecast) -> str:
     pods, lives = len({row.pod for row in forecast.rows}), len(forecast.rows)
     attempts = f", {counted(lives, 'attempt')}" if lives > pods else ""
     return f"{counted(pods, 'pod')}{attempts}: " + ", ".join(
-        f"{number} {end}" for end, number in sorted(ends.items())
+        f"{number:,} {end}" for end, number in sorted(ends.items())
     )
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kwok_operator.cli.validate import complain, counted
+from kwok_operator.cli.validate import complain
 from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.formats.words import counted
 from kwok_operator.offline.files import Finding
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile

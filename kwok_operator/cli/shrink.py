@@ -15,8 +15,9 @@ from kwok_operator.cli.rehearsing import (
     report_findings,
     surroundings,
 )
-from kwok_operator.cli.validate import complain, counted
+from kwok_operator.cli.validate import complain
 from kwok_operator.errors import KwokOperatorError, SettingsError
+from kwok_operator.formats.words import counted
 from kwok_operator.rehearsal.settings import RehearseSettings
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import Final
 
 from kwok_operator.clusterapi.discovery import ConvertTerms
 from kwok_operator.errors import KwokOperatorError
+from kwok_operator.formats.words import counted
 from kwok_operator.importing.yamlout import dump
 from kwok_operator.offline.clusterapi import convert
 from kwok_operator.offline.files import Files, Finding
@@ -132,10 +133,6 @@ def _summary(report: ValidationReport) -> str:
         parts.append(counted(report.profiles, "profile"))
     parts.append(counted(problems, "problem") if problems else "no problems")
     return ", ".join(parts)
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def _cell(text: str) -> str:

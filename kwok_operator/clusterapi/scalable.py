@@ -10,7 +10,7 @@ from typing import Any
 
 from kwok_operator.clusterapi.keys import Keys
 from kwok_operator.errors import ManifestError, one_line
-from kwok_operator.formats.untyped import as_list, as_map, as_texts
+from kwok_operator.formats.untyped import as_list, as_map, as_texts, whole
 
 Path = tuple[str | int, ...]
 
@@ -113,7 +113,7 @@ def read_scalable(body: Mapping[str, Any], keys: Keys) -> Scalable:
         template_labels=as_texts(as_map(template.get("metadata")).get("labels")),
         node_labels=_all_texts(as_map(machine.get("metadata")).get("labels")),
         cluster_name=cluster if isinstance(cluster, str) else labels.get(keys.cluster_name, ""),
-        replicas=_count(spec.get("replicas")),
+        replicas=whole(spec.get("replicas")),
         infrastructure=_infrastructure(machine.get("infrastructureRef")),
         taints=tuple(as_texts(taint) for taint in as_list(machine.get("taints"))),
         deployment=_owner(metadata, Kind.MACHINE_DEPLOYMENT),
@@ -140,10 +140,6 @@ def _owner(metadata: Mapping[str, Any], kind: str) -> str:
         if reference.get("kind") == kind and isinstance(name, str) and name:
             return name
     return ""
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _all_texts(value: Any) -> dict[str, str]:

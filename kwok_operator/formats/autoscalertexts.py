@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kwok_operator.errors import ManifestError
 from kwok_operator.formats.schedulertexts import parse_reasons
-from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at
+from kwok_operator.formats.untyped import as_list, as_map, text_at, value_at, whole
 from kwok_operator.formats.yamltext import load_documents
 
 AUTOSCALERS: Final = frozenset({"cluster-autoscaler", "karpenter"})
@@ -234,10 +234,10 @@ def _groups(groups: Iterable[Any]) -> Iterable[GroupStatus]:
             yield GroupStatus(
                 name,
                 health=text_at(health, "status"),
-                ready=_number(value_at(health, "nodeCounts", "registered", "ready")),
-                target=_number(health.get("cloudProviderTarget")),
-                minimum=_number(health.get("minSize")),
-                maximum=_number(health.get("maxSize")),
+                ready=whole(value_at(health, "nodeCounts", "registered", "ready")),
+                target=whole(health.get("cloudProviderTarget")),
+                minimum=whole(health.get("minSize")),
+                maximum=whole(health.get("maxSize")),
                 scale_up=text_at(group, "scaleUp", "status"),
                 backoff=": ".join(dict.fromkeys(filter(None, said))),
             )
@@ -269,7 +269,3 @@ def _old_group(name: str, text: str) -> GroupStatus:
         maximum=numbers.get("maxSize"),
         scale_up=states.get("ScaleUp", ""),
     )
-
-
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -19,6 +19,11 @@ def as_texts(value: object) -> dict[str, str]:
     return {k: v for k, v in as_map(value).items() if isinstance(k, str) and isinstance(v, str)}
 
 
+def whole(value: object) -> int | None:
+    """Returns a whole number; None if it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def value_at(value: object, *path: str) -> Any:
     """Returns the value at a path in an object; None if there is none."""
     for step in path:

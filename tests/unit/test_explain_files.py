@@ -150,6 +150,9 @@ class TestTheCommand:
         assert heading.split() == "POD ATTEMPT RUNNING READY THEN AT".split()
         assert len(rows) == 4
         assert captured.err == "4 pods: 4 Succeeded\n"
+        Path("a.yaml").write_text(yaml.safe_dump_all([profile(SPEC), indexed(1000)]))
+        assert main(["explain-pod", file]) == 0
+        assert capsys.readouterr().err == "1,000 pods: 1,000 Succeeded\n"
 
     def test_one_is_shown_in_lines(self, file: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["explain-pod", file, "sim/w-3"]) == 0
