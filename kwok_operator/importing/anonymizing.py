@@ -62,9 +62,16 @@ class Names:
     def save(self) -> None:
         """Writes the table if it has new names."""
         table = self.anonymizer.table
-        if len(table) > self._saved:
-            _write(self._path, self.anonymizer.key, self._former | table)
-            self._saved = len(table)
+        if len(table) <= self._saved:
+            return
+        names = dict(sorted((self._former | table).items()))
+        text = json.dumps({"key": self.anonymizer.key.hex(), "names": names}, indent=1) + "\n"
+        try:
+            write_secretly(self._path, text.encode())
+        except OSError as error:
+            why = error.strerror or error
+            raise OutputError(f"--anonymize-table: {self._path}: {why}") from error
+        self._saved = len(table)
 
 
 def anonymized(
@@ -105,11 +112,3 @@ def read_table(path: Path) -> tuple[bytes, dict[str, str]] | None:
             f"--anonymize-table: {path} is no table that import wrote; move it away, and a new one"
             " is made"
         ) from error
-
-
-def _write(path: Path, key: bytes, names: dict[str, str]) -> None:
-    text = json.dumps({"key": key.hex(), "names": dict(sorted(names.items()))}, indent=1) + "\n"
-    try:
-        write_secretly(path, text.encode())
-    except OSError as error:
-        raise OutputError(f"--anonymize-table: {path}: {error.strerror or error}") from error

@@ -65,6 +65,7 @@ class KeptCluster:
     ) -> None:
         self.cluster = cluster
         self.installed = installed
+        self._digest = hashlib.sha256(json.dumps(installed, sort_keys=True).encode()).hexdigest()
         self.has_begun = False
         """Whether the noted state is that of a steady cluster, with all that rehearsals apply."""
         self.same_beginning = same_beginning
@@ -115,7 +116,7 @@ class KeptCluster:
 
     def save(self, path: Path) -> None:
         """Writes the noted state into a file, for `load`. Raises ClusterError."""
-        noted = {"installed": _digest(self.installed), "keys": self._rewinder.noted()}
+        noted = {"installed": self._digest, "keys": self._rewinder.noted()}
         try:
             write_secretly(path.with_name(_KUBECONFIG), self._kubeconfig)
             write_secretly(path, json.dumps(noted).encode())
@@ -127,7 +128,7 @@ class KeptCluster:
         ClusterError if it can't be read, or is that of another version of the operator."""
         try:
             noted = json.loads(path.read_bytes())
-            if noted["installed"] != _digest(self.installed):
+            if noted["installed"] != self._digest:
                 raise ValueError("another version of the operator is installed")
             self._rewinder.take(noted["keys"])
             # A token in it may have expired. The next rehearsal writes a new one.
@@ -329,7 +330,3 @@ def _first_port() -> int:
     """Returns a port that kwokctl wouldn't take for another cluster: it takes the highest free
     ones, even those of components that are being restarted."""
     return random.SystemRandom().randrange(*_PORTS)
-
-
-def _digest(installed: Sequence[Manifest]) -> str:
-    return hashlib.sha256(json.dumps(installed, sort_keys=True).encode()).hexdigest()

@@ -18,7 +18,6 @@ from kwok_operator.cli.main import main
 from kwok_operator.errors import KwokOperatorError
 from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.importing.cluster import open_cluster
-from kwok_operator.importing.folder import OutputError
 from kwok_operator.importing.kinds import TRACED
 from kwok_operator.importing.settings import RecordSettings, ReplaySettings
 from kwok_operator.importing.traces.files import Findings, read_trace
@@ -307,9 +306,9 @@ async def test_a_table_that_can_t_be_saved_is_reported(
     server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
-        raise OutputError("--anonymize-table: no space")
+        raise OSError("no space")
 
-    monkeypatch.setattr("kwok_operator.importing.anonymizing._write", full)
+    monkeypatch.setattr("kwok_operator.importing.anonymizing.write_secretly", full)
     wanted = RecordSettings(
         output=tmp_path / "trace.jsonl",
         kubeconfig=kubeconfig(tmp_path / "config", server=server.url),

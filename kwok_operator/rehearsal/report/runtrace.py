@@ -386,7 +386,7 @@ class RunTrace:
             points.append(pod)
         times = [point.at for point in points]
         if len(points) > 1 and times == sorted(times):
-            self.events.flow(points, "leads to")
+            self.events.flow(points)
 
     def _lanes(self, node: _TracedNode) -> Lanes:
         if node.lanes is None:

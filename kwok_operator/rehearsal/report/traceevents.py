@@ -116,14 +116,14 @@ class TraceEvents:
     def counter(self, pid: int, name: str, at: int, values: Mapping[str, float]) -> None:
         self._put("C", TraceThread(pid, pid), f'"name":{_quoted(name)},"ts":{at}', values)
 
-    def flow(self, points: Sequence[TracePoint], what: str) -> None:
+    def flow(self, points: Sequence[TracePoint]) -> None:
         """Writes arrows that lead from point to point; there must be at least two points."""
         number, last = next(self._flows), len(points) - 1
         for place, (thread, at) in enumerate(points):
             phase = "f" if place == last else "t" if place else "s"
             # Without `bp`, the last arrow leads to the slice after the moment, not around it.
             bound = ',"bp":"e"' if phase == "f" else ""
-            rest = f'"name":{_quoted(what)},"cat":"flow","ts":{at},"id":{number}{bound}'
+            rest = f'"name":"leads to","cat":"flow","ts":{at},"id":{number}{bound}'
             self._put(phase, thread, rest)
 
     def _name(self, what: str, thread: TraceThread, name: str, place: int) -> None:
