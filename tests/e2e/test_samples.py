@@ -6,33 +6,43 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.e2e.clouds import condition_of
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Harness
+from tests.e2e.podlives import PODS
+from tests.e2e.watching import Watch, each
 
 SAMPLES = Path(__file__).parents[2] / "deploy" / "samples"
 TWENTY_PODS = SAMPLES / "pods" / "slow-images.yaml"
 WORKLOADS = [path for path in SAMPLES.rglob("*.yaml") if "containers:" in path.read_text()]
 
 
-def pods(kubectl: Kubectl) -> list[Any]:
-    found = kubectl.json("get", "pods", "--namespace=default", "--selector=app=sample-slow")
-    return list(found["items"])
-
-
 def test_no_pod_is_left_for_the_garbage_collector(kubectl: Kubectl, operator: Harness) -> None:
-    kubectl("apply", f"--filename={TWENTY_PODS}")
-    eventually(
-        lambda: [pod["spec"].get("nodeName") for pod in pods(kubectl)],
-        until=lambda nodes: len(nodes) == 20 and all(nodes),
-        describe="20 pods are on nodes",
-    )
-    kubectl("delete", f"--filename={TWENTY_PODS}")
-    eventually(
-        lambda: pods(kubectl),
-        until=lambda left: not left,
-        describe="no pod is left",
-        timeout=30,  # the collector of orphaned pods takes its first 40 s later
-    )
+    """The collector of orphaned pods says so on each that it takes, 40 s later or more."""
+    here: dict[str, dict[str, Any]] = {}
+    collected: list[str] = []
+
+    def seen(event: str, pod: dict[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        if condition_of(pod["status"], "DisruptionTarget").get("reason") == "DeletionByPodGC":
+            collected.append(name)
+        if event == "DELETED":
+            del here[name]
+        else:
+            here[name] = pod
+
+    selector = "app=sample-slow"
+    with Watch(kubectl.api, PODS, listed=each(seen), seen=seen, selector=selector) as watch:
+        kubectl("apply", f"--filename={TWENTY_PODS}")
+        eventually(
+            lambda: [pod["spec"].get("nodeName") for pod in [*here.values()]],
+            until=lambda nodes: len(nodes) == 20 and all(nodes),
+            describe="20 pods are on nodes",
+        )
+        kubectl("delete", f"--filename={TWENTY_PODS}")
+        eventually(lambda: not here, describe="no pod is left")
+        assert watch.lists == 1, "the watch has a gap"
+    assert collected == []
 
 
 @pytest.mark.parametrize("path", WORKLOADS, ids=lambda path: path.stem)
