@@ -14,7 +14,7 @@ from kwok_operator.constants import NODE_GROUP_LABEL, PLACE_ANNOTATION
 from kwok_operator.topology.api import SHORT_NAMES, TopologyStatus
 from kwok_operator.topology.record import read
 from tests.e2e.api import NODES
-from tests.e2e.crashes import SLOWLY, kill, wait_under_way
+from tests.e2e.crashes import kill, wait_under_way
 from tests.e2e.groups import (
     apply_group,
     delete_group,
@@ -70,9 +70,9 @@ def test_racks_are_filled_together_and_holes_first(
     a, b, domain = f"{group_name}-a", f"{group_name}-b", f"{group_name}-racks"[-40:].lstrip("-.")
     apply_group(kubectl, a, targetSize=60, template=template(domain))
     apply_group(kubectl, b, targetSize=30, template=template(domain))
-    # Killed in the middle: what was recorded holds.
-    process = harness.start(SLOWLY, ready=False)
-    wait_under_way(process, a, least=chance.randrange(1, 20))
+    # Killed in the middle, which lasts for a while: what was recorded holds.
+    process = harness.start("--max-qps=5", ready=False)
+    wait_under_way(process, a, least=chance.randrange(1, 10))
     kill(process)
     promised = {name: promises(kubectl, name) for name in (a, b)}
     harness.start()
