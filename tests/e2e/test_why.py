@@ -4,6 +4,8 @@ CLUSTER_AUTOSCALER names a cluster-autoscaler. Without it `autoscaler_program` s
 causes are asked for that it can show; on the stranger's cluster there is none.
 """
 
+import gzip
+import json
 import os
 import re
 import shlex
@@ -24,14 +26,12 @@ from tests.e2e.stranger import POOL, strange_cluster, waiting
 
 REAL: Final = os.path.expanduser(os.environ.get("CLUSTER_AUTOSCALER", ""))
 WHY: Final = [sys.executable, "-m", "kwok_operator", "why"]
-_BOOT: Final = "|".join(str(planted.BOOT_SECONDS + more) for more in (-1, 0, 1))
-"""Stamps are of whole seconds."""
 SAYS: Final = {
     "fallback": ("failed: first: .*ZonalStockExhausted", "its node second-"),
     "stuck": ("scarce: in backoff after failed scale-up", "stock is 0"),
     "huge": (f"requests {planted.HUGE_CPUS} CPUs",),
     "queue": ("small: max node group size reached",),
-    "patient": (rf"wait\.boot ({_BOOT})\.", "its node slow-"),
+    "patient": (r"wait\.boot \d+\.", "its node slow-"),
 }
 SAYS_LIVE: Final = {"stuck": ("scarce: .*stock is 0",)}
 """Of a request and a refusal in one second, Events don't show which was first."""
@@ -50,7 +50,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     process["clusterAutoscaler"]["flags"] = {"expander": "price", **planted.BACKOFF}
     if REAL:
         process["clusterAutoscaler"]["binary"] = REAL
-    boots = {"at": f"{planted.BOOT_SECONDS - 10}s", **_asked(directory, "boots", ["patient"])}
+    requested = {"wait": "kng/slow --for=jsonpath={.status.pendingReplicas}=1"}
+    boots = {"after": requested, **_asked(directory, "boots", ["patient"])}
     runs = {"figure": "pods.running", "of": {"workload": "patient"}, "atLeast": 1}
     path = directory / "scenario.yaml"
     scenario = {
@@ -98,6 +99,22 @@ def test_it_says_the_planted_cause(run: Path, name: str) -> None:
     assert lacking(patterns, done.stdout) == [], done.stdout
     said = (run / "live" / f"{name}-end").read_text()
     assert lacking(SAYS_LIVE.get(name, patterns), said) == [], said
+
+
+def test_it_says_how_long_a_node_took(run: Path) -> None:
+    """As long as is planted, and longer only if it did take longer."""
+    with gzip.open(run / "out" / "recording.jsonl.gz") as recording:
+        lines = [json.loads(line) for line in recording]
+    nodes = (line for line in lines if line.get("node", "").startswith("slow-"))
+    usable = next(line for line in nodes if line["is"]["ready"])
+    took = usable["t"] - usable["is"]["requested"]
+    done = subprocess.run(
+        [*WHY, str(run / "out"), "patient-0"], capture_output=True, text=True, check=True
+    )
+    for said in (done.stdout, (run / "live" / "patient-end").read_text()):
+        (seconds,) = re.findall(r"wait\.boot (\d+)\.", said)
+        # Stamps are of whole seconds.
+        assert planted.BOOT_SECONDS - 1 <= int(seconds) <= took + 1, said
 
 
 def test_it_says_that_a_node_boots(run: Path) -> None:
