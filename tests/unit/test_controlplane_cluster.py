@@ -178,7 +178,7 @@ def test_no_reuse_with_other_options(settings: Settings) -> None:
     assert len(running(other.directory or Path())) == 2
 
 
-@pytest.mark.parametrize(("patience", "same"), [(20.0, True), (0.0, False)])
+@pytest.mark.parametrize(("patience", "same"), [(60.0, True), (0.0, False)])
 def test_reuse_of_what_answers_late(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, patience: float, same: bool
 ) -> None:

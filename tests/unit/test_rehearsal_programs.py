@@ -47,7 +47,7 @@ print(asyncio.run(says(Path(sys.argv[1]), sys.argv[2])()))
 
 
 def _pids(log: Path) -> list[int]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         text = log.read_text() if log.exists() else ""
         if text.startswith("pids") and text.endswith("\n"):
@@ -57,7 +57,7 @@ def _pids(log: Path) -> list[int]:
 
 
 def _wait_until_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while any(_lives(pid) for pid in pids):
         assert time.monotonic() < deadline, "still running"
         time.sleep(0.02)
@@ -90,7 +90,7 @@ async def test_what_does_not_end_is_ended_with_its_children(tmp_path: Path, kill
 async def test_sigterm_ends_what_does_nothing_about_signals(tmp_path: Path) -> None:
     program = Program("plain", log=tmp_path / "log")
     await _start(program, "import time; print('up', flush=True); time.sleep(600)", grace=600)
-    await program.wait_until_ready(says(program.log, "up"), within=20)
+    await program.wait_until_ready(says(program.log, "up"), within=60)
     await asyncio.wait_for(program.stop(), 60)
     assert program.status == 128 + signal.SIGTERM
 
@@ -128,7 +128,7 @@ async def test_a_log_keeps_its_beginning_and_its_end_and_fills_no_disk(
         async def is_short() -> bool:
             return program.log.stat().st_size < 5 << 20
 
-        await program.wait_until_ready(is_short, within=20)
+        await program.wait_until_ready(is_short, within=60)
         text = program.log.read_text()
     finally:
         await program.stop()
@@ -172,10 +172,10 @@ async def test_ready_by_a_line_a_port_and_an_answer(tmp_path: Path) -> None:
         " s.serve_forever()",
     )
     try:
-        await program.wait_until_ready(says(program.log, r"^port \d+$"), within=20)
+        await program.wait_until_ready(says(program.log, r"^port \d+$"), within=60)
         port = int(program.log.read_text().split()[1])
-        await program.wait_until_ready(listens("127.0.0.1", port), within=20)
-        await program.wait_until_ready(answers(f"http://127.0.0.1:{port}/"), within=20)
+        await program.wait_until_ready(listens("127.0.0.1", port), within=60)
+        await program.wait_until_ready(answers(f"http://127.0.0.1:{port}/"), within=60)
         assert not await answers(f"http://127.0.0.1:{port}/none")()
         with pytest.raises(ProgramError, match=r"server is not ready after 0.1 s: .*none"):
             await program.wait_until_ready(says(program.log, "never"), within=0.1)
@@ -208,7 +208,7 @@ async def test_one_that_ends_early_says_why(tmp_path: Path, line: str, said: str
     await _start(program, f"import sys; print({line!r}); print('usage'); sys.exit(3)")
     message = f"short has ended with exit status 3 before it was ready: {said} (its log"
     with pytest.raises(ProgramError, match=re.escape(message)):
-        await program.wait_until_ready(says(program.log, "never"), within=20)
+        await program.wait_until_ready(says(program.log, "never"), within=60)
     assert await program.wait() == 3
     await program.stop()
 

@@ -91,7 +91,7 @@ def on_terminal(play: Callable[[Report, Show], None], **environ: str) -> str:
             except KeyboardInterrupt:
                 pass
     finally:
-        reader.join(5)
+        reader.join(60)
         os.close(parent)
     return b"".join(seen).decode()
 
