@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
@@ -43,6 +43,8 @@ from kwok_operator.signals import cancelled_by_signals
 from tests.fakes import rehearsed
 from tests.fakes.apiserver import GROUPS, NODES, FakeApiServer
 from tests.fakes.rehearsaltestbed import EXPECT, fake_testbed, play_on, serve_quiet_cluster
+from tests.fakes.waiting import until
+from tests.fakes.wire import Watcher
 
 MEETS = """
 import pathlib, signal, sys, time
@@ -503,9 +505,24 @@ async def test_a_server_that_stands_still_is_no_quiet_cluster(
 async def test_what_is_listed_anew_in_the_run_may_have_missed_an_eviction(
     testbed: tuple[FakeApiServer, Testbed],
 ) -> None:
-    asyncio.get_running_loop().call_later(1, testbed[0].send_error, 410, "Expired")
+    server, place = testbed
+
+    async def all_watched(*, but: Sequence[Watcher] = ()) -> None:
+        paths = {NODES, "/api/v1/pods"}
+        await until(lambda: paths <= {each.path for each in server.watchers if each not in but})
+
+    async def lose_history() -> None:
+        await all_watched()
+        before = [*server.watchers]
+        server.send_error(410, "Expired")
+        await all_watched(but=before)
+        server.create(NODES, {"metadata": {"name": "last"}})
+
     expect = [{"figure": name, "equals": 0} for name in ("evictions", "pods.running")]
-    found = await play_on(testbed[1], expect=expect, until={"settledFor": "3s", "atMost": "20s"})
+    last = {"condition": {"figure": "nodes.total", "atLeast": 1}, "atMost": "1m"}
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(lose_history())
+        found = await play_on(place, expect=expect, until=last)
     assert [outcome.held for outcome in found.outcomes] == [False, True]
     assert "were listed anew" in found.outcomes[0].reason
 
