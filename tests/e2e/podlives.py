@@ -23,6 +23,13 @@ PODS = "/api/v1/pods"
 Lives = dict[str, list[tuple[int, str]]]
 
 
+class SeenLives(dict[str, list[tuple[int, str]]]):
+    """`last` has each pod as it was when its last state was told, or later."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, dict[str, Any]] = {}
+
+
 def state_of(pod: Mapping[str, Any]) -> str:
     """ "" before anything runs."""
     status = pod.get("status", {})
@@ -53,12 +60,13 @@ def bound_at(pod: Mapping[str, Any]) -> int:
 
 
 @contextmanager
-def lives(api: Api, selector: str) -> Iterator[Lives]:
+def lives(api: Api, selector: str) -> Iterator[SeenLives]:
     """By the name of each pod."""
-    seen: Lives = {}
+    seen = SeenLives()
 
     def note(event: str, pod: dict[str, Any]) -> None:
         life = seen.setdefault(pod["metadata"]["name"], [])
+        seen.last[pod["metadata"]["name"]] = pod
         state = state_of(pod)
         if state and (not life or life[-1][1] != state) and event != "DELETED":
             life.append((int(time.time() * 1_000) - bound_at(pod), state))

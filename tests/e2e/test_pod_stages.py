@@ -142,7 +142,7 @@ def test_pods_live_as_explain_pod_predicts(staged: OwnCluster) -> None:
             describe="all that was told has come",
         )
     compare(expected, seen)
-    found = kubectl.json("get", "pods", "--selector=profile=all")["items"]
+    found = seen.last.values()
     evicted = [pod for pod in found if pod["status"].get("reason") == "Evicted"]
     assert {pod["status"]["message"] for pod in evicted} == {MESSAGE}
     for pod in found:
