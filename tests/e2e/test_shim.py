@@ -90,6 +90,7 @@ def test_instances_not_requested_yet_can_be_taken_back(
     """The operator stands still: the number is there, and the instances that it will ask for."""
     autoscaler.increase(group, 1)
     wait_ready(kubectl, group)
+    wait_instances(autoscaler, group, 1)
     with stopped(operator.pid):
         autoscaler.increase(group, 4)
         found = autoscaler.instances(group)
