@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kwok_operator.constants import TEMPLATE_TAINTS_ANNOTATION
+from kwok_operator.constants import TEMPLATE_TAINTS_ANNOTATION, TTL_ANNOTATION
 from kwok_operator.controlplane import Cluster
 from tests.e2e.availability import watched
 from tests.e2e.groups import (
@@ -66,6 +66,12 @@ def labels_of(node: dict[str, Any]) -> dict[str, str]:
     """Without those that Kubernetes adds a moment after a node has come."""
     labels: dict[str, str] = node["metadata"]["labels"]
     return {k: v for k, v in labels.items() if not k.startswith("beta.kubernetes.io/")}
+
+
+def annotations_of(node: dict[str, Any]) -> dict[str, str]:
+    """Without the one that Kubernetes changes as the cluster grows and shrinks."""
+    annotations: dict[str, str] = node["metadata"]["annotations"]
+    return {k: v for k, v in annotations.items() if k != TTL_ANNOTATION}
 
 
 def taints_of(node: dict[str, Any]) -> dict[str, str]:
@@ -162,7 +168,7 @@ def test_in_place_there_and_back_again(
     wait_ready(kubectl, group_name)
     for old, node in zip(plain, nodes_of(kubectl, group_name), strict=True):
         assert labels_of(node) == labels_of(old)
-        assert node["metadata"]["annotations"] == old["metadata"]["annotations"]
+        assert annotations_of(node) == annotations_of(old)
         assert node["status"]["capacity"] == old["status"]["capacity"]
         assert node["status"]["allocatable"] == old["status"]["allocatable"]
         assert taints_of(node) == {"kwok-provider": "true"}
