@@ -1,7 +1,6 @@
 """Counting what is written, by the API server and by the operator."""
 
 import re
-import time
 from collections import Counter
 from typing import NamedTuple
 
@@ -62,6 +61,14 @@ def looks(operator: Process) -> float:
     return float(found[1])
 
 
+def _turns(operator: Process) -> float:
+    """How often the operator's event loop has woken up: ten times a second, if it runs."""
+    text = operator.get("/metrics")[1]
+    found = re.search(r"^kwok_operator_event_loop_lag_seconds_count (\S+)$", text, re.MULTILINE)
+    assert found, "the operator counts its wake-ups"
+    return float(found[1])
+
+
 def traces(kubectl: Kubectl, operator: Process, *, attempts: bool = True) -> Traces:
     """What there is now; without `attempts` what was sent and wrote nothing may go on."""
     groups, nodes = kubectl.json("get", PLURAL), kubectl.json("get", "nodes")
@@ -76,11 +83,16 @@ def traces(kubectl: Kubectl, operator: Process, *, attempts: bool = True) -> Tra
 
 
 def settled(kubectl: Kubectl, operator: Process, *, attempts: bool = True) -> Traces:
-    """Once two looks two seconds apart show the same: counts of status may wait one second."""
+    """Once two looks show the same between which the operator ran for two seconds: counts of status
+    may wait one second.
+    """
     seen = [traces(kubectl, operator, attempts=attempts)]
 
     def look() -> tuple[Traces, Traces]:
-        time.sleep(2)
+        begun = _turns(operator)
+        eventually(
+            lambda: _turns(operator) >= begun + 20, describe="the operator runs", interval=0.5
+        )
         seen.append(traces(kubectl, operator, attempts=attempts))
         return seen[-2], seen[-1]
 
