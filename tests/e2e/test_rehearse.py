@@ -32,6 +32,8 @@ from tests.e2e.rehearsals import (
 )
 
 SMOKE = ROOT / "deploy" / "scenarios" / "smoke.yaml"
+NOTHING: dict[str, Any] = {"run": {"command": ["true"]}}
+"""The last step: what it waits for comes, though all was quiet for seconds while somebody slept."""
 ASKING = ("NodeGroupIncreaseSize", "NodeGroupDeleteNodes")
 
 
@@ -175,6 +177,10 @@ def test_steps_are_done_and_what_does_not_hold_is_reported(tmp_path: Path) -> No
             },
             {"at": "1s", "run": {"command": ["false"], "mayFail": True}},
             {"at": "1s", "apply": [{"object": without_template}]},
+            {
+                "after": {"wait": "kng/lost --for=condition=TemplateResolved=False"},
+                **NOTHING,
+            },
         ],
         expect=[
             {"figure": "pods.running", "of": {"workload": "web"}, "equals": 6},
@@ -214,6 +220,10 @@ def test_what_an_autoscaler_asks_for_is_recorded(tmp_path: Path, own_cache: dict
                 "after": {**there, "atLeast": 3},
                 "delay": "1s",
                 "scale": {"what": "deployment/web", "replicas": 1, **web},
+            },
+            {
+                "after": {"figure": "churn.deleted", "of": {"group": "a"}, "atLeast": 2},
+                **NOTHING,
             },
         ],
         expect=[{"figure": "nodes.total", "of": {"group": "a"}, "equals": 1}],
@@ -259,7 +269,11 @@ def test_machines_are_interrupted_with_notice_and_lost_without(
         timeline=[
             {"interrupt": {"group": "a", "count": 2, "notice": "5s"}},
             {"interrupt": {"group": "b", "share": 0.5}},
-            {"delay": "10s", "lose": {"selector": f"{NODE_GROUP_LABEL}=b", "count": 1}},
+            {
+                "after": {"figure": "churn.deleted", "of": {"group": "b"}, "atLeast": 2},
+                "lose": {"selector": f"{NODE_GROUP_LABEL}=b", "count": 1},
+            },
+            {"after": {"figure": "churn.created", "atLeast": 5}, **NOTHING},
         ],
         expect=[
             {"event": told | {"about": "KwokNodeGroup/a"}, "atLeast": 1},
@@ -298,6 +312,7 @@ def test_a_rack_is_out_for_a_time_in_all_of_its_groups(
                 "say": "back",
                 "scale": {"what": "kng/a", "replicas": 4},
             },
+            {"after": {"figure": "churn.deleted", "atLeast": 1}, **NOTHING},
         ],
         expect=[
             free | {"atLeast": 2, "when": "always"},
