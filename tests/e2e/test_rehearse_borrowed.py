@@ -222,6 +222,7 @@ def test_a_played_scenario_leaves_all_as_it_was(theirs: Theirs, tmp_path: Path) 
             },
             {"at": "3s", "cordon": {"selector": "kubernetes.io/os=linux"}},
             {"at": "4s", "delete": {"what": "configmap/more"}},
+            {"after": {"figure": "nodes.ready", "atLeast": 5}, "run": {"command": ["true"]}},
         ],
         expect=[
             {"figure": "nodes.ready", "equals": 5},
