@@ -1,5 +1,6 @@
 """`kwok-operator import`, from one control plane into another."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -28,6 +29,12 @@ BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 def reader(kubectl: Kubectl, directory: Path) -> Path:
     """A kubeconfig of the account that may import, and no more."""
     kubectl("apply", f"--kustomize={RIGHTS}")
+    user = f"--as=system:serviceaccount:{ACCOUNT}:{ACCOUNT}"
+    for what in ("nodes", "pods"):
+        eventually(
+            functools.partial(kubectl, "auth", "can-i", "list", what, "--all-namespaces", user),
+            describe=f"it may read {what}",
+        )
     path = directory / "reader.kubeconfig"
     path.write_text(kubeconfig_of(kubectl, ACCOUNT, namespace=ACCOUNT))
     return path
@@ -75,7 +82,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         for node in production.nodes():
             kubectl.api.create(NODES, node)
         for objects in (production.cluster_objects(), production.workloads()):
-            kubectl.apply({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+            everything = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+            # A pod needs the account of its namespace, which a controller makes.
+            eventually(functools.partial(kubectl.apply, everything), describe="all is there")
         for number in range(4):
             body = {"metadata": {"name": f"custom-{number}", "namespace": "lab"}}
             owner = kubectl.api.create("/api/v1/namespaces/lab/configmaps", body)
@@ -168,7 +177,7 @@ def settled(kubectl: Kubectl) -> None:
             if pod["status"]["phase"] not in ("Running", "Succeeded")
         ]
 
-    eventually(waiting, lambda found: not found, describe="all pods run", timeout=240)
+    eventually(waiting, lambda found: not found, describe="all pods run")
     eventually(
         lambda: [
             budget["metadata"]["name"]
@@ -181,11 +190,15 @@ def settled(kubectl: Kubectl) -> None:
 
 
 def running(kubectl: Kubectl) -> Counter[tuple[str, str]]:
-    """Pods by namespace and the label that all of them have; those of Jobs end of themselves."""
+    """Pods by namespace and the label that all of them have, but for those of Jobs: these end of
+    themselves, and come each minute.
+    """
     return Counter(
         (pod["metadata"]["namespace"], pod["metadata"]["labels"]["app"])
         for pod in kubectl.api.list(PODS)[0]
-        if pod["status"]["phase"] == "Running" and "app" in pod["metadata"].get("labels", {})
+        if pod["status"]["phase"] == "Running"
+        and "app" in pod["metadata"].get("labels", {})
+        and "Job" not in {owner["kind"] for owner in pod["metadata"].get("ownerReferences", ())}
     )
 
 
@@ -221,7 +234,7 @@ def evicted(kubectl: Kubectl, budget: tuple[str, str]) -> int:
     namespace, app = budget
     path = f"/api/v1/namespaces/{namespace}/pods"
     pods, _ = kubectl.api.list(path, selector=f"app={app}")
-    name = pods[0]["metadata"]["name"]
+    name = next(p["metadata"]["name"] for p in pods if p["status"]["phase"] == "Running")
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
