@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from hack.image.dockerfile import Instruction, read_stages
 from hack.image.sandbox import Request, available, encode, system_directories
-from tests.e2e.kubectl import Kubectl, eventually
+from tests.e2e.kubectl import PATIENCE, Kubectl, eventually
 from tests.e2e.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -189,7 +189,7 @@ class Container:
         assert probe["port"] in (named, self._port)
         try:
             url = f"http://127.0.0.1:{self.port}{probe['path']}"
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:
@@ -197,12 +197,12 @@ class Container:
         except OSError:
             return 0
 
-    def wait_ready(self, timeout: float = 120) -> None:
+    def wait_ready(self) -> None:
         def status() -> int:
             assert self._popen.poll() is None or self.fail()
             return self.probe("readinessProbe")
 
-        eventually(status, lambda found: found == 200, describe="it is ready", timeout=timeout)
+        eventually(status, lambda found: found == 200, describe="it is ready")
 
     def fail(self) -> bool:
         raise RuntimeError(f"the container has ended with {self._popen.returncode}:\n{self.log()}")
@@ -227,10 +227,10 @@ class Container:
         text = self.spec["resources"]["limits"][resource]
         return int(text[:-2]) * _UNITS[text[-2:]]
 
-    def terminate(self, timeout: float = 30) -> int:
+    def terminate(self) -> int:
         """SIGTERM, as the kubelet ends a pod; the exit code."""
         self._popen.send_signal(signal.SIGTERM)
-        return self._popen.wait(timeout)
+        return self._popen.wait(PATIENCE)
 
     def kill(self) -> None:
         self._popen.kill()
