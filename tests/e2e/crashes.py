@@ -17,8 +17,9 @@ from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.operator import Process
 from tests.e2e.watching import Watch
 
-SLOWLY = "--max-qps=100"
-"""So that there is a middle in which to die, however fast the machine."""
+SLOWLY = "--max-qps=20"
+"""So that there is a middle in which to die, however fast the machine, and however late a test sees
+that it has come."""
 
 
 @contextmanager
@@ -75,7 +76,7 @@ def done(process: Process, name: str) -> float:
     return sum(map(float, numbers))
 
 
-def wait_under_way(process: Process, name: str, *, least: int) -> None:
+def wait_under_way(process: Process, name: str, *, least: float) -> None:
     """Returns in the middle of it; asks the operator itself: to list nodes would be too slow."""
     eventually(
         lambda: done(process, name),

@@ -85,17 +85,16 @@ def waits(kubectl: Kubectl, selector: str, *, placed_: int, unplaced: int) -> No
         lambda found: found == wanted,
         describe=f"{placed_} pods are placed and {unplaced} wait",
     )
-    reasons = eventually(
+    eventually(
         lambda: [
             c["reason"]
             for pod in kubectl.json("get", "pods", f"--selector={selector}")["items"]
             for c in pod["status"].get("conditions", ())
             if c["type"] == "PodScheduled" and c["status"] == "False"
         ],
-        lambda found: len(found) == unplaced,
+        lambda found: found == ["Unschedulable"] * unplaced,
         describe="the scheduler has said no to the others",
     )
-    assert set(reasons) <= {"Unschedulable"}
 
 
 def claimed(kubectl: Kubectl, name: str, replicas: int, *, driver: str = DRIVER) -> None:
@@ -226,7 +225,7 @@ def test_volumes_fit_as_attach_limits_go(kubectl: Kubectl) -> None:
     waits(kubectl, "app=sample-attach-limits", placed_=2, unplaced=1)
     scale(kubectl, "sample-attach-limits", 2)
     waits(kubectl, "app=sample-attach-limits", placed_=3, unplaced=0)
-    kubectl("delete", f"--filename={SAMPLES / 'attach-limits.yaml'}", "--timeout=30s")
+    kubectl("delete", f"--filename={SAMPLES / 'attach-limits.yaml'}", "--timeout=240s")
 
 
 @pytest.mark.usefixtures("allowed")
@@ -316,10 +315,11 @@ def test_killed_in_the_middle_it_leaves_no_node_without_and_nothing_without_a_no
 ) -> None:
     harness, name = companioned.harness, "killed"
     harness.stop()
-    apply_group(kubectl, name, targetSize=SIZE, template={"companions": EVERYTHING})
-    for _ in range(3):
+    # Each operator has some to make, even where those before it were killed late.
+    for size in (SIZE // 3, SIZE // 3 * 2, SIZE):
+        apply_group(kubectl, name, targetSize=size, template={"companions": EVERYTHING})
         process = harness.start(SLOWLY, ready=False)
-        wait_under_way(process, name, least=chance.randrange(1, SIZE // 5))
+        wait_under_way(process, name, least=chance.randrange(1, SIZE // 12))
         kill(process)
     harness.start()
     present(kubectl, name)

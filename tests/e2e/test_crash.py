@@ -5,7 +5,14 @@ import time
 
 import pytest
 
-from tests.e2e.crashes import SLOWLY, assert_exactly, kill, wait_under_way, watched_names
+from tests.e2e.crashes import (
+    SLOWLY,
+    assert_exactly,
+    done,
+    kill,
+    wait_under_way,
+    watched_names,
+)
 from tests.e2e.groups import (
     apply_group,
     names_of,
@@ -28,16 +35,15 @@ STARTUP = 2.0
 def test_killed_at_any_instant_it_reaches_exactly_its_target(
     kubectl: Kubectl, harness: Harness, group_name: str, chance: random.Random
 ) -> None:
-    apply_group(kubectl, group_name, targetSize=SIZE)
+    apply_group(kubectl, group_name, targetSize=0)
     with watched_names(kubectl, group_name) as seen:
-        kill_on_the_way(harness, group_name, chance)
+        kill_on_the_way(kubectl, harness, group_name, chance, targets=(SIZE // 2, SIZE))
         harness.start()
         wait_ready(kubectl, group_name)
         grown = assert_exactly(kubectl, group_name, SIZE)
 
         harness.stop()
-        scale(kubectl, group_name, 40)
-        kill_on_the_way(harness, group_name, chance)
+        kill_on_the_way(kubectl, harness, group_name, chance, targets=(SIZE // 2, 40))
         harness.start()
         wait_ready(kubectl, group_name)
         left = assert_exactly(kubectl, group_name, 40)
@@ -53,11 +59,22 @@ def test_killed_at_any_instant_it_reaches_exactly_its_target(
     assert len(seen) == SIZE + 50, "no node was made beyond those that were asked for"
 
 
-def kill_on_the_way(harness: Harness, name: str, chance: random.Random) -> None:
-    """Starts the operator and kills it: twice between two nodes, twice as it starts."""
-    for _ in range(2):
+def kill_on_the_way(
+    kubectl: Kubectl,
+    harness: Harness,
+    name: str,
+    chance: random.Random,
+    *,
+    targets: tuple[int, int],
+) -> None:
+    """Starts the operator and kills it: on the way to each target, then twice as it starts.
+
+    Each has a way to go, even where the one before it was killed late.
+    """
+    for target in targets:
+        scale(kubectl, name, target)
         process = harness.start(SLOWLY, ready=False)
-        wait_under_way(process, name, least=chance.randrange(1, SIZE // 6))
+        wait_under_way(process, name, least=chance.randrange(1, SIZE // 12))
         kill(process)
     for _ in range(2):
         process = harness.start(ready=False)
@@ -72,7 +89,7 @@ def test_terminated_in_the_middle_it_leaves_the_rest_to_the_next_start(
     for first, then in ((0, SIZE), (SIZE, 10)):
         process = harness.start(SLOWLY)
         scale(kubectl, group_name, then)
-        wait_under_way(process, group_name, least=50)
+        wait_under_way(process, group_name, least=10)
         assert process.terminate() == 0
         assert "Traceback" not in process.log()
         stopped = nodes_of(kubectl, group_name)
@@ -145,11 +162,12 @@ def test_status_wiped_while_the_operator_runs_costs_nothing(
     assert assert_exactly(kubectl, group_name, 6) == first[:6]
     assert assert_exactly(kubectl, other, 7) == kept
 
-    scale(kubectl, group_name, 200)
-    wait_under_way(process, group_name, least=50)
+    before = done(process, group_name)
+    scale(kubectl, group_name, 100)
+    wait_under_way(process, group_name, least=before + 10)
     wipe_status(kubectl, group_name)
     wait_status(kubectl, group_name)
-    names = assert_exactly(kubectl, group_name, 200)
+    names = assert_exactly(kubectl, group_name, 100)
     assert not set(names) & set(first[6:])
     assert min(map(serial_of, set(names) - set(first))) >= 10
 
