@@ -26,6 +26,7 @@ from tests.e2e.operator import Process
 from tests.e2e.rights import OPERATOR, kubeconfig_of
 from tests.e2e.sources import real_node
 
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 CRD = "crd/kwoknodegroups.kwok-operator.io"
 AT_WORK = {"provider-config", "custom"}
 """Overlays with which the operator works here."""
@@ -39,6 +40,11 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         eventually(
             lambda: kubectl("wait", "--for=condition=Established", *standins.names()),
             describe="the CRDs of others are established",
+        )
+        served = {f"{version}.{group}" for group, version, *_ in standins.KINDS}
+        eventually(
+            lambda: served <= {*kubectl.api.names(API_SERVICES)},
+            describe="the API server has written down that it serves them",
         )
         yield kubectl
 
@@ -116,8 +122,13 @@ def pods_are_let_in(kubectl: Kubectl, items: Sequence[Object]) -> None:
             describe=f"the pods of {deployment['metadata']['name']} are let in",
         )
         namespace = deployment["metadata"]["namespace"]
-        refusal = kubectl.fails("run", "more", "--image=x", f"--namespace={namespace}")
-        assert 'violates PodSecurity "restricted:latest"' in refusal
+        run = ("run", "more", "--image=x", f"--namespace={namespace}")
+        # Before that, it needs the account that a controller makes in each namespace.
+        eventually(
+            functools.partial(kubectl.fails, *run),
+            lambda refusal: 'violates PodSecurity "restricted:latest"' in refusal,
+            describe=f"other pods are not let into {namespace}",
+        )
 
 
 def test_all_components_come_and_go(empty: Kubectl, tree: Tree, clean: None) -> None:
@@ -132,7 +143,10 @@ def start(kubectl: Kubectl, tree: Tree, overlay: str, *, namespace: str, log: Pa
     operator = next(c for c in containers(tree.render(overlay)) if c.spec["name"] == "operator")
     flags = [f for f in operator.spec["args"] if f != "run" and not f.startswith("--listen")]
     environ = {e["name"]: e["value"] for e in operator.spec["env"] if "value" in e}
-    kubectl("wait", "--for=condition=Established", CRD)
+    eventually(
+        functools.partial(kubectl, "wait", "--for=condition=Established", CRD),
+        describe="our CRD is established",
+    )
     kubeconfig = log.with_name(f"{overlay}.kubeconfig")
     kubeconfig.write_text(kubeconfig_of(kubectl, OPERATOR, namespace=namespace))
     process = Process(
@@ -182,7 +196,7 @@ def test_the_operator_works_as_deployed(
             apply(empty, DEPLOY / "samples")
             for condition in ("TemplateResolved", "Ready"):
                 wait = ("wait", "kng", "--all", f"--for=condition={condition}")
-                empty(*wait, "--timeout=120s", timeout=150)
+                empty(*wait, "--timeout=240s", timeout=270)
             found = {kng["metadata"]["name"]: kng for kng in empty.json("get", "kng")["items"]}
             assert {name: found[name]["status"]["replicas"] for name in SAMPLES} == SAMPLES
             about = "--field-selector=involvedObject.name=sample-small"
