@@ -25,8 +25,14 @@ def test_jobs_wait_for_their_queue(tmp_path: Path) -> None:
             {"name": "lost", "labels": {LABEL: "nowhere"}, **JOBS},
         ],
         # Its webhooks and objects outlive the program, and so does its certificate.
-        "timeline": [{"stop": "kueue", "at": "2s"}, {"start": "kueue"}],
-        "until": {"settledFor": "3s", "atMost": "90s"},
+        "timeline": [
+            {
+                "after": {"figure": "pods.succeeded", "of": {"workload": "queued"}, "atLeast": 4},
+                "stop": "kueue",
+            },
+            {"start": "kueue"},
+        ],
+        "until": {"settledFor": "3s", "atMost": "3m"},
         "expect": [
             {"figure": "pods.succeeded", "of": {"workload": "queued"}, "equals": 4},
             {"figure": "pods.succeeded", "of": {"workload": "lost"}, "equals": 0},

@@ -60,7 +60,11 @@ def test_no_two_nodes_have_the_same(kubectl: Kubectl, harness: Harness, group_na
         wait_ready(kubectl, a)
         scale(kubectl, b, 6)
         wait_condition(kubectl, b, "ScalingLimited")
-        assert condition(kubectl, b, "Ready")["reason"] == "NoAddresses"
+        eventually(
+            lambda: condition(kubectl, b, "Ready")["reason"],
+            lambda reason: reason == "NoAddresses",
+            describe="Ready says why it has fewer nodes",
+        )
         eventually(
             lambda: blocks(kubectl, a, b, old),
             lambda found: len(found) == len(set(found)) == PLACES,
