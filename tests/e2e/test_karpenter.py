@@ -74,7 +74,8 @@ def test_pods_get_nodes_and_empty_nodes_go(tmp_path: Path, own_cache: dict[str, 
 def test_a_node_that_is_interrupted_is_drained_and_another_comes(
     tmp_path: Path, own_cache: dict[str, str]
 ) -> None:
-    spot = {"interruptions": {"lifetime": {"fixed": "12s"}, "notice": "6s", "atATime": 1}}
+    # Nodes get notice after 6 s, and are drained long before their end.
+    spot = {"interruptions": {"lifetime": {"fixed": "24s"}, "notice": "18s", "atATime": 1}}
     b = {"metadata": {"name": "b"}, "spec": {**PRICED["spec"], "cloud": spot}}
     path = scenario(
         tmp_path,
@@ -87,7 +88,7 @@ def test_a_node_that_is_interrupted_is_drained_and_another_comes(
         timeline=[
             {
                 "after": {"figure": "pods.running", "of": {"workload": "web"}, "atLeast": 8},
-                "interrupt": {"group": "a", "count": 1, "notice": "20s"},
+                "interrupt": {"group": "a", "count": 1, "notice": "30s"},
             }
         ],
         # The third end is the second one of b: until then, all replacements have come.
