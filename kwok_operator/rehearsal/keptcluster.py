@@ -20,6 +20,7 @@ import json
 import os
 import random
 import shutil
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -168,6 +169,18 @@ def making_of(
         stages=True,
         flags=_flags(scenario),
     )
+
+
+async def kubectl_of(scenario: Scenario) -> AsyncKubectl:
+    """Returns the kubectl of the scenario's control plane, for what needs no cluster. Raises
+    ControlPlaneError.
+    """
+    find = partial(
+        controlplane.find_tools,
+        _settings(scenario, None),
+        reporter=controlplane.Reporter(sys.stderr),
+    )
+    return AsyncKubectl((await controlplane.in_thread(find))["kubectl"], {})
 
 
 def _settings(scenario: Scenario, first_port: int | None) -> controlplane.Settings:

@@ -29,7 +29,6 @@ from kwok_operator.rehearsal import outputs
 from kwok_operator.rehearsal.judge.figures import FigureScope
 from kwok_operator.rehearsal.judge.verdict import judged, place_of
 from kwok_operator.rehearsal.keptcluster import KeptClusters
-from kwok_operator.rehearsal.kubectl import AsyncKubectl
 from kwok_operator.rehearsal.logs import log_of
 from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.runner import play
@@ -100,11 +99,6 @@ class TryPlayer:
     async def __aexit__(self, *_: object) -> None:
         await self._clusters.aclose()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    async def kubectl(self) -> AsyncKubectl:
-        """Returns kubectl for the control plane. Raises ControlPlaneError, KwokOperatorError."""
-        cluster = (await self._clusters.get(self._scenario, self._report)).cluster
-        return AsyncKubectl(cluster.kubectl, {"KUBECONFIG": str(cluster.kubeconfig)})
 
     async def play(self, doc: Doc, quiet: float | None) -> Symptom:
         """Plays a document until nothing has changed for `quiet` seconds. If `quiet` is None, plays

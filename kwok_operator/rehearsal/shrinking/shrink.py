@@ -22,6 +22,7 @@ from kwok_operator import __version__
 from kwok_operator.errors import SettingsError
 from kwok_operator.importing.anonymizing import Names
 from kwok_operator.rehearsal import outputs
+from kwok_operator.rehearsal.keptcluster import kubectl_of
 from kwok_operator.rehearsal.progress import Report
 from kwok_operator.rehearsal.scenario.model import Scenario
 from kwok_operator.rehearsal.scenario.scenariofile import ScenarioFile
@@ -106,9 +107,8 @@ async def shrink(
                 find_program=find_program,
                 report=report,
             ) as player:
-                doc = await inlined(
-                    read, await player.kubectl(), folder=settings.rehearse.scenario.parent
-                )
+                kubectl = await kubectl_of(read.scenario)
+                doc = await inlined(read, kubectl, folder=settings.rehearse.scenario.parent)
                 doc = expecting(doc, kept)
                 if settings.anonymize:
                     doc, report = _anonymous(doc, settings, report)
