@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwok_operator.cli.main import main
 from kwok_operator.errors import SettingsError
 from kwok_operator.importing.anonymous import Anonymizer
 from kwok_operator.rehearsal.scenario.applied import layouts_of
@@ -20,7 +21,7 @@ from kwok_operator.rehearsal.shrinking.hiding import hidden, still_readable
 from kwok_operator.rehearsal.shrinking.keeps import expectations
 from kwok_operator.rehearsal.shrinking.parts import Doc, Part, applied, at, tidied, without
 from kwok_operator.rehearsal.shrinking.pytestfile import pytest_file
-from kwok_operator.rehearsal.shrinking.shrink import hashes_of_files
+from kwok_operator.rehearsal.shrinking.shrink import ShrinkSettings, hashes_of_files
 from kwok_operator.rehearsal.shrinking.shrinker import (
     MOST_TRIES,
     ShrinkBudget,
@@ -259,6 +260,21 @@ async def test_a_reason_can_be_chosen(tmp_path: Path) -> None:
     assert named(found.smallest).keys() == {"shop", "noise-2"}
     with pytest.raises(ShrinkError, match="taint"):
         await shrinker(Runs(of_either), tmp_path / "other", reason="taint").shrink()
+
+
+def test_the_budget_is_that_of_the_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets: list[ShrinkBudget] = []
+
+    async def fake(_: object, wanted: ShrinkSettings, **__: object) -> None:
+        budgets.append(wanted.budget)
+        raise ShrinkError("enough")
+
+    monkeypatch.setattr("kwok_operator.rehearsal.shrinking.shrink.shrink", fake)
+    path = tmp_path / "scenario.yaml"
+    path.write_text(in_yaml({"name": "s", "until": {"atMost": "1s"}, "expect": [PENDING]}))
+    flags = [f"--output={tmp_path / 'out'}", "--runs=7", "--minutes=2"]
+    assert main(["shrink", str(path), *flags]) == 1
+    assert budgets == [ShrinkBudget(runs=7, seconds=120)]
 
 
 def test_tries_of_something_else_are_refused(tmp_path: Path) -> None:
