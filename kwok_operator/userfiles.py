@@ -48,8 +48,9 @@ def write_secretly(path: Path, content: bytes) -> None:
     replaced, and the file that it points to stays as it is. Raises OSError."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        fresh.touch(mode=0o600, exist_ok=False)
-        fresh.write_bytes(content)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(fresh, flags, 0o600), "wb") as file:
+            file.write(content)
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)

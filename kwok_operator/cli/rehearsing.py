@@ -150,7 +150,7 @@ def _clear(flags: argparse.Namespace) -> int:
             for name in deleted:
                 print(f"deleted cluster {name}")
             for name in used:
-                complain(f"cluster {name} stays, as a rehearsal is using it")
+                complain(f"cluster {name} stays, as another process is using it")
             return 1 if used else 0
         clearing = clear_cluster(
             kubeconfig=flags.kubeconfig or None, context=flags.context or None, report=complain

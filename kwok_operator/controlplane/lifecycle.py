@@ -90,6 +90,7 @@ def create(
 
     try:
         with creating(name, settings=settings, reporter=reporter):
+            _claim(name, stays=stays, settings=settings)
             if reuse and _home(name, settings=settings).exists():
                 cluster, made_with = _noted(name, settings=settings)
                 why = _unusable(cluster, fits=made_with == options)
@@ -105,13 +106,26 @@ def create(
         raise ClusterError(f"creating cluster {name}: {err}; {settings.elsewhere}") from err
 
 
+def _claim(name: str, *, stays: bool, settings: Settings) -> None:
+    """Make what there is of a cluster the caller's. Raise an error if it is somebody else's, and
+    the caller wants one that stays."""
+    mark = stays_mark(name, settings=settings)
+    if not stays:
+        mark.unlink(missing_ok=True)
+    elif _home(name, settings=settings).exists() and not mark.exists():
+        raise ClusterError(
+            f"creating cluster {name}: somebody has just made one of this name; try again"
+        )
+
+
 def _started(
     name: str, config: str, options: dict[str, Any], *, mark: bool, tools: Tools, settings: Settings
 ) -> Cluster:
     home = _home(name, settings=settings)
-    home.mkdir(parents=True)
+    home.parent.mkdir(parents=True, exist_ok=True)
     if mark:
         stays_mark(name, settings=settings).touch()
+    home.mkdir()
     path = home / "kwokctl.yaml"
     path.write_text(config, encoding="utf-8")
     # The link's path contains the cluster's name. If this program is killed, a later one finds
@@ -174,7 +188,9 @@ def get(name: str = DEFAULT_NAME, *, settings: Settings | None = None) -> Cluste
     checked_name(name)
     cluster, _ = _noted(name, settings=settings)
     if cluster is None:
-        raise ClusterError(f"finding cluster {name}: there is none; `up --name={name}` creates it")
+        raise ClusterError(
+            f"finding cluster {name}: there is none that works; `up --name={name}` creates it"
+        )
     return cluster
 
 
@@ -245,7 +261,7 @@ def user_lock(name: str, *, settings: Settings) -> Path:
 def stays_mark(name: str, *, settings: Settings) -> Path:
     """Return the path of the file that tells a cluster of `free_name` from one that somebody made
     under the same name."""
-    return _home(name, settings=settings) / "stays"
+    return settings.cache / "clusters" / f"{name}.stays"
 
 
 def _noted(name: str, *, settings: Settings) -> tuple[Cluster | None, object]:
@@ -263,7 +279,7 @@ def _noted(name: str, *, settings: Settings) -> tuple[Cluster | None, object]:
             kubernetes_version=state["options"]["kubernetes"],
         )
         return cluster, state["options"]
-    except (FileNotFoundError, ValueError, LookupError, TypeError):
+    except (FileNotFoundError, IsADirectoryError, ValueError, LookupError, TypeError):
         return None, None
 
 
@@ -316,4 +332,6 @@ def remove(name: str, *, settings: Settings) -> None:
     for path in directories:
         if path.exists():
             shutil.rmtree(path)
+    # Last, so that `remove_unused` finds what a killed process leaves.
+    stays_mark(name, settings=settings).unlink(missing_ok=True)
     settings.log(f"kwokctl-{name}").unlink(missing_ok=True)

@@ -127,7 +127,7 @@ def free_name(prefix: str, *, settings: Settings) -> Iterator[str]:
             name = f"{prefix}-{number}"
             mark = stays_mark(name, settings=settings)
             try:
-                if mark.parent.exists() and not mark.exists():
+                if name in names(settings=settings) and not mark.exists():
                     continue
                 stack.enter_context(hold(user_lock(name, settings=settings)))
                 break
@@ -142,21 +142,20 @@ def remove_unused(prefix: str, *, settings: Settings) -> tuple[list[str], list[s
     """Remove the clusters of `free_name` that no program uses, and their locks. Return their names,
     and the names of those in use."""
     removed, used = [], []
-    marks = stays_mark(f"{prefix}-*", settings=settings)
-    locks = user_lock(f"{prefix}-*", settings=settings)
-    marked = {path.parent.name for path in locks.parent.glob(f"{marks.parent.name}/{marks.name}")}
-    for name in sorted(marked | {path.stem for path in locks.parent.glob(locks.name)}):
+    mine = [f(f"{prefix}-*", settings=settings) for f in (stays_mark, user_lock)]
+    for name in sorted({path.stem for each in mine for path in each.parent.glob(each.name)}):
         lock = user_lock(name, settings=settings)
         try:
             with hold(lock):
-                if name in marked:
+                if stays_mark(name, settings=settings).exists():
                     _remove(name, settings=settings)
                     removed.append(name)
                 # Another program may have opened the file already. FileLock refuses it, as it is
                 # gone.
                 lock.unlink(missing_ok=True)
         except Timeout:
-            used.append(name)
+            if lock.exists():  # else another program has just removed the cluster
+                used.append(name)
     return removed, used
 
 

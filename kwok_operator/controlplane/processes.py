@@ -154,11 +154,12 @@ def kill_all(*directories: Path) -> None:
     """Kill the processes whose program is below one of these directories; wait until they
     are gone.
     """
-    deadline = time.monotonic() + _END_SECONDS
+    deadline, pause = time.monotonic() + _END_SECONDS, 0.02
     while pids := running(*directories):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
             raise TimeoutError(f"ending processes {sorted(pids)}: they are still there")
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.5)

@@ -180,7 +180,9 @@ async def kubectl_of(scenario: Scenario) -> AsyncKubectl:
         _settings(scenario, None),
         reporter=controlplane.Reporter(sys.stderr),
     )
-    return AsyncKubectl((await controlplane.in_thread(find))["kubectl"], {})
+    kubectl = (await controlplane.in_thread(find))["kubectl"]
+    # Without KUBECONFIG it would read a file in the working directory.
+    return AsyncKubectl(kubectl, {**os.environ, "KUBECONFIG": os.devnull})
 
 
 def _settings(scenario: Scenario, first_port: int | None) -> controlplane.Settings:
@@ -269,7 +271,9 @@ async def reused_cluster(scenario: Scenario, *, report: Report) -> AsyncIterator
         while kept is None:
             # A process was killed while it made the cluster, or it can't be put back.
             reuse = not _is_half_made(name, settings)
-            cluster = await controlplane.in_thread(partial(create, reuse=reuse))
+            cluster = await controlplane.in_thread(
+                partial(create, reuse=reuse), undo=partial(_drop, settings=settings)
+            )
             kept = await _left(cluster, report, settings)
         try:
             yield kept
@@ -284,13 +288,21 @@ def _is_half_made(name: str, settings: controlplane.Settings) -> bool:
         kubeconfig = controlplane.get(name, settings=settings).kubeconfig
     except controlplane.ControlPlaneError:
         return False
-    try:
-        write_secretly(kubeconfig, kubeconfig.with_name(_KUBECONFIG).read_bytes())
-    except FileNotFoundError:
+    noted = kubeconfig.with_name(_KUBECONFIG)
+    if not (noted.is_file() and kubeconfig.with_name(_NOTED).is_file()):
         return True
+    try:
+        write_secretly(kubeconfig, noted.read_bytes())
     except OSError as error:
         raise controlplane.ClusterError(f"writing {kubeconfig}: {error}") from error
-    return not kubeconfig.with_name(_NOTED).exists()
+    return False
+
+
+def _drop(cluster: controlplane.Cluster, *, settings: controlplane.Settings) -> None:
+    """Deletes a cluster whose first state wasn't noted, as it would run on for nothing."""
+    if not cluster.kubeconfig.with_name(_NOTED).is_file():
+        with suppress(controlplane.ControlPlaneError):
+            controlplane.delete(cluster.name, settings=settings)
 
 
 async def _left(

@@ -81,7 +81,7 @@ def test_clusters_in_use_are_not_cleared(
     monkeypatch.setenv("KWOK_OPERATOR_CACHE", str(tmp_path))
     with controlplane.free_name("rehearsals", settings=controlplane.Settings(cache=tmp_path)):
         assert main(["rehearse", "--clear", "--reuse"]) == 1
-    assert capsys.readouterr().err == "cluster rehearsals-1 stays, as a rehearsal is using it\n"
+    assert capsys.readouterr().err == "cluster rehearsals-1 stays, as another process is using it\n"
     assert main(["rehearse", "--clear", "--reuse"]) == 0
 
 

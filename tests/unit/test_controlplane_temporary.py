@@ -1,6 +1,7 @@
 """Clusters that go with whoever made them."""
 
 import asyncio
+import shutil
 import signal
 import subprocess
 import sys
@@ -223,6 +224,33 @@ def test_a_cluster_that_somebody_made_under_such_a_name_is_left_alone(settings: 
         assert [name, other] == ["stays-1", "stays-2"]
     assert remove_unused("stays", settings=settings) == ([], [])
     assert get(name, settings=settings).pid("etcd") == pid
+
+
+def test_a_cluster_that_somebody_makes_meanwhile_is_left_alone(settings: Settings) -> None:
+    with free_name("stays", settings=settings) as name:
+        pid = create(name, settings=settings).pid("etcd")
+        with pytest.raises(ClusterError, match="somebody"):
+            create(name, settings=settings, stays=True)
+    assert get(name, settings=settings).pid("etcd") == pid
+
+
+def test_a_cluster_that_stays_becomes_that_of_who_asks_for_its_name(settings: Settings) -> None:
+    with free_name("stays", settings=settings) as name:
+        create(name, settings=settings, stays=True)
+    create(name, settings=settings, reuse=True)
+    assert remove_unused("stays", settings=settings) == ([], [])
+
+
+def test_whatever_a_killed_process_left_of_one_that_stays_is_removed(settings: Settings) -> None:
+    with free_name("stays", settings=settings) as name:
+        create(name, settings=settings, stays=True)
+    home = get(name, settings=settings).kubeconfig.parent
+    for path in (*home.iterdir(), home):  # in any order
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        with free_name("stays", settings=settings) as again:
+            assert again == name
+    assert remove_unused("stays", settings=settings) == ([name], [])
+    assert left(settings) == []
 
 
 def test_a_lock_that_can_not_be_written_names_the_remedy(tmp_path: Path) -> None:

@@ -179,9 +179,13 @@ async def test_only_a_cluster_whose_first_state_was_noted_is_reused(left: Left) 
     assert await left.log_of_a_run() == ["reuse", "delete", "create"]
     left.lacks_a_pid_file = True
     assert await left.log_of_a_run() == ["reuse", "delete", "create"]
+    for name in ("noted.json", "noted.kubeconfig"):
+        (left.home / name).unlink()
+        (left.home / name).mkdir()
+        assert await left.log_of_a_run() == ["delete", "create"]
 
 
-async def test_interrupted_it_replaces_nothing_once_others_can_have_the_name(
+async def test_interrupted_it_leaves_nothing_once_others_can_have_the_name(
     left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
@@ -193,10 +197,10 @@ async def test_interrupted_it_replaces_nothing_once_others_can_have_the_name(
         finally:
             left.log.append("free")
 
-    def create(name: str, **_: Any) -> None:
+    def create(name: str, **_: Any) -> Any:
         begun.set()
         assert go_on.wait(10)
-        left.log.append("create")
+        return left.create(name, reuse=False)
 
     monkeypatch.setattr(controlplane, "free_name", free_name)
     monkeypatch.setattr(controlplane, "create", create)
@@ -207,7 +211,7 @@ async def test_interrupted_it_replaces_nothing_once_others_can_have_the_name(
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert left.log == ["create", "free"]
+    assert left.log == ["create", "delete", "free"]
 
 
 async def test_a_kubeconfig_that_can_not_be_put_back_is_named(left: Left) -> None:

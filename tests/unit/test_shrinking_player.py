@@ -43,10 +43,13 @@ class Played:
         self.scenarios: list[Scenario] = []
         self.enough: list[Any] = []
         self.fails: list[Exception] = []
+        self.is_refused = False
 
     @asynccontextmanager
     async def made(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         self.clusters += 1
+        if self.is_refused:
+            raise ClusterError("creating cluster shrink-1: unknown flag: --no-such")
         yield self
 
     @property
@@ -168,3 +171,12 @@ async def test_what_can_not_be_played_is_not_the_same(
     played.fails = [TestbedError("not steady")]
     found = await player.play(change(DOC), None)
     assert says in found.broken_off
+
+
+async def test_a_control_plane_that_can_not_be_made_is_not_made_again(
+    player: TryPlayer, played: Played
+) -> None:
+    played.is_refused = True
+    with pytest.raises(ClusterError, match="no-such"):
+        await player.play(DOC, None)
+    assert played.clusters == 1

@@ -90,6 +90,7 @@ class TryPlayer:
         Unknown if an earlier program made that run: then tries get as much time as the scenario
         allows.
         """
+        self._had_cluster = False
         self.whole: Doc | None = None
         """The document that is shrunk."""
 
@@ -117,7 +118,7 @@ class TryPlayer:
                 return symptom
             except (ControlPlaneError, ApiUnreachableError) as error:
                 await self._clusters.aclose()
-                if attempt + 1 == _CLUSTERS:
+                if attempt + 1 == _CLUSTERS or not self._had_cluster:
                     raise
                 self._report(one_line(f"another control plane is made: {error}", limit=300))
         raise AssertionError
@@ -131,6 +132,7 @@ class TryPlayer:
         keeps = range(len(scenario.expect))
         limited = self._limited(scenario, quiet)
         kept = await self._clusters.get(self._scenario, self._report)
+        self._had_cluster = True
         shutil.rmtree(self._folder, ignore_errors=True)
         began = time.monotonic()
         with outputs.begun(self._folder):
