@@ -65,8 +65,10 @@ class _Webhooks(BaseHTTPRequestHandler):
         """Its log has no line for each request."""
 
 
-def hand_out(api: Api, config: dict[str, Any], authority: trustme.CA) -> None:
-    """Writes its certificate into the Secret, and its CA to all that call its webhooks."""
+def hand_out(api: Api, config: dict[str, Any], authority: trustme.CA) -> bytes:
+    """Writes its certificate into the Secret, and its CA to all that call its webhooks. Returns
+    tls.crt.
+    """
     own = config["internalCertManagement"]
     namespace, name = config["namespace"], own["webhookServiceName"]
     issued = authority.issue_cert(f"{name}.{namespace}.svc")
@@ -83,6 +85,7 @@ def hand_out(api: Api, config: dict[str, Any], authority: trustme.CA) -> None:
         api.patch(path, {"webhooks": hooks})
     conversion = {"webhook": {"clientConfig": bundle}}
     api.patch(f"{CRDS}/localqueues.{GROUP}", {"spec": {"conversion": conversion}})
+    return content["tls.crt"].bytes()
 
 
 def admit(api: Api) -> None:
@@ -105,11 +108,11 @@ def serve(port: int, context: ssl.SSLContext | None = None) -> None:
 def main() -> None:
     config = json.loads(Path(sys.argv[1].removeprefix("--config=")).read_text())
     api = Api(Path(os.environ["KUBECONFIG"]))
-    hand_out(api, config, trustme.CA())
+    own = hand_out(api, config, trustme.CA())
     certificate, key = (
         Path(config["webhook"]["certDir"], f"tls.{each}") for each in ("crt", "key")
     )
-    while not certificate.exists():
+    while not certificate.exists() or certificate.read_bytes() != own:  # it may be an earlier one
         time.sleep(_PERIOD_SECONDS)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
