@@ -265,8 +265,8 @@ def stays_mark(name: str, *, settings: Settings) -> Path:
 
 
 def _noted(name: str, *, settings: Settings) -> tuple[Cluster | None, object]:
-    """Return a cluster and the options that it was made with, as in its `state.json`; None without
-    such a file."""
+    """Return a cluster and the options that it was made with, as in its `state.json`; None if that
+    is missing or damaged."""
     home = _home(name, settings=settings)
     try:
         state = json.loads((home / "state.json").read_text(encoding="utf-8"))

@@ -8,8 +8,8 @@ however that happens. So a cluster whose lock is free has no owner, and the next
 a cluster removes it. If the block of `temporary` starts programs in the cluster, it must also end
 them.
 
-A cluster that stays has a name with a number, and a mark, without which it is somebody else's. Its
-user holds the lock `clusters/<name>.used`.
+A cluster that stays has a name with a number, and the mark `clusters/<name>.stays`, without which
+it is somebody else's. Its user holds the lock `clusters/<name>.used`.
 """
 
 from __future__ import annotations
